@@ -57,6 +57,7 @@ from reconciler.simulate.script import KilledError
 
 _NO_PLACE: Final = BlockCode.UNSCHEDULABLE.value
 _MINUTE: Final = timedelta(minutes=1)
+_MOMENT: Final = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +155,6 @@ def _operation_deadlines(
             yield entry.intent.at + recovery.LAG
 
 
-_MOMENT: Final = timedelta(seconds=1)
-
-
 def _drain_deadlines(claims: Collection[NodeClaim], done: Pass) -> Iterator[datetime]:
     """Yield when pods are deleted against their budgets, and when a drain counts as stalled."""
     graces: dict[str, set[timedelta]] = {}
@@ -248,19 +246,15 @@ PASS_INTERVAL: Final = timedelta(seconds=0.1)
 PASS_INTERVAL_MAX: Final = timedelta(seconds=30)
 """The least time between two passes: so much for each NodeClaim, from a second up to the maximum.
 
-Karpenter and the daemon act on each event. A pass of a large fleet takes longer, and a resolution
-of seconds is not needed for hundreds of nodes.
+Karpenter and the daemon act on each event, but passes of hundreds of nodes take longer.
 """
-
 PASSES_MAX: Final = 20_000
 """The maximum number of passes of a simulation."""
-
 HORIZON: Final = timedelta(days=30)
 """How long a simulation without an end waits for a change."""
-
+_RESTLESS: Final = (timedelta(days=1), 3_000)
+"""The time and the passes after which it stops, as pods or nodes come and go all the time."""
 _PAUSE_MAX_S: Final = 60.0
-
-
 _EACH_PASS: Final = 7
 """A pass takes as long as observing this many nodes, and each of its own nodes in addition."""
 _EVALUATED_FOR_OBSERVED: Final = 35
@@ -341,7 +335,7 @@ def play(
     passes_max: int | None = None,
     plans: LoopPlans | None = None,
 ) -> SimulationOutcome:
-    """Run passes until ``until``, without it until nothing more can change.
+    """Run passes until ``until``, without it until nothing can change, or for a day if all does.
 
     ``desired`` returns the desired fleet at the beginning of each pass. ``watch`` receives every
     completed pass; there are at most ``passes_max``, by default ``PASSES_MAX``. ``plans`` makes
@@ -350,8 +344,7 @@ def play(
     Raises:
         EndlessError: the maximum number of passes is reached.
     """
-    end = until or stage.clock.now() + HORIZON
-    passes_max = passes_max or PASSES_MAX
+    begin, passes_max = stage.clock.now(), passes_max or PASSES_MAX
     last, failures = None, 0
     next_window, plans = NextWindow(), plans or LoopPlans()
     while True:
@@ -379,19 +372,32 @@ def play(
             assert done is not None
             ahead = next_window.add_to(ahead, fleet, done, stage.world.store, now)
             if ahead.is_settled(now):
-                renamed = stage.cluster.renamed_pods()
-                return SimulationOutcome(last, converged=True, at=now, renamed=renamed)
+                return SimulationOutcome(last, True, now, stage.cluster.renamed_pods())
         elif moved:
             next_window.forget()
         following = _next_pass_at(stage, ahead, pause, plans.due, moved=moved)
+        end = until or _end_of(stage, begin)
         if following is None or following >= end:
-            stage.clock.advance((end - now).total_seconds())
-            _notify_of_interruptions(stage)
-            _record_sample(stage)
-            settled = at_rest and ahead is not None and ahead.is_settled(end)
-            renamed = stage.cluster.renamed_pods()
-            return SimulationOutcome(last, converged=settled, at=end, renamed=renamed)
+            return _finish(stage, last, end, ahead if at_rest else None)
         stage.clock.advance((following - now).total_seconds())
+
+
+def _end_of(stage: SimulationStage, begin: datetime) -> datetime:
+    """Return when a simulation without an end stops: now if it is restless."""
+    now = stage.clock.now()
+    is_restless = now - begin >= _RESTLESS[0] and stage.passes >= _RESTLESS[1]
+    return now if is_restless else begin + HORIZON
+
+
+def _finish(
+    stage: SimulationStage, last: Pass | None, at: datetime, ahead: Outlook | None
+) -> SimulationOutcome:
+    """Return the outcome at the end; a fleet that is not at rest has nothing ``ahead``."""
+    stage.clock.advance((at - stage.clock.now()).total_seconds())
+    _notify_of_interruptions(stage)
+    _record_sample(stage)
+    settled = ahead is not None and ahead.is_settled(at)
+    return SimulationOutcome(last, settled, at, stage.cluster.renamed_pods())
 
 
 def _outlook(stage: SimulationStage, done: Pass, fleet: PlannedFleet) -> Outlook:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,6 +61,27 @@ def test_a_schedule_is_in_its_time_zone(tmp_path: Path, capsys: pytest.CaptureFi
     content = a_cron_job("30 22 * * *", timeZone="Asia/Tokyo")  # 13:30 UTC
     ((at, _),) = bound(capsys, tmp_path, content)
     assert at.startswith("13:3")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "is_restless"),
+    [
+        pytest.param("* * * * *", True, id="pods at any time"),
+        pytest.param("0 3 * * *", False, id="pods once a day"),
+    ],
+)
+def test_a_fleet_that_is_never_at_rest_is_simulated_for_a_day_or_two(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], schedule: str, is_restless: bool
+) -> None:
+    (tmp_path / "fleet.yaml").write_text(FLEET + cron_job(schedule))
+    assert main(["simulate", str(tmp_path), "--now", NOW, "--seeds", "1", "-o", "json"]) == 0
+    out, note = capsys.readouterr()
+    found = json.loads(out)
+    begin, end = (datetime.fromisoformat(found[key]) for key in ("startedAt", "at"))
+    assert found["converged"] == (not is_restless)
+    assert (timedelta(hours=24) <= end - begin) == is_restless
+    assert end - begin < timedelta(hours=49)
+    assert ("the fleet does not settle" in note) == is_restless
 
 
 @pytest.mark.parametrize(("policy", "most"), [("Allow", 3), ("Forbid", 1), ("Replace", 1)])

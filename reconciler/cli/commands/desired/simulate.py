@@ -33,6 +33,11 @@ SEEDS_MAX: Final = 100
 SPAN_MAX: Final = timedelta(days=366)
 """The longest time that ``--until`` may name."""
 
+_NOT_SETTLED: Final = (
+    "Note: the fleet does not settle, because its pods or nodes come and go all the time; "
+    "--until sets the end of the simulation\n"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class SimulateRequest:
@@ -210,6 +215,9 @@ def _run_seeds(
     report = with_range(reports, shown) if count > 1 else reports[0]
     courses[shown].timeline.end(report)
     show("".join(courses[shown].lines))
+    if request.until is None and not report.converged:
+        with line.suspend():
+            sys.stderr.write(_NOT_SETTLED)
     return report
 
 
