@@ -1056,6 +1056,25 @@ def test_a_chart_that_needs_values_names_a_file_with_some(
         assert f"init --from charts/nodes --values {named}`" in found["hint"]
 
 
+@needs_helm
+def test_values_that_a_chart_prints_and_does_not_have_are_named(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Helm prints nothing in their place, and a rule of the API then names only the field."""
+    printed = CLASS.replace("role: nodes", "role: {{ .Values.iam.role | quote }}")
+    assert printed != CLASS
+    tested = "# {{ .Values.team }} {{- if .Values.note }} {{ .Values.note }} {{- end }}\n"
+    nodes = f"{tested}{POOL}---\n{printed}"
+    chart = {"Chart.yaml": CHART["Chart.yaml"], "templates/nodes.yaml": nodes}
+    write(work, {**chart, "values.yaml": "team: a\niam: {}\n"})
+    (found,) = [f for f in findings(".", capsys) if f["code"] == "unset-values"]
+    assert found["message"] == "the chart has no value for iam.role, which its nodes need"
+    assert main(["plan", "."]) == 1
+    assert f"; {found['message']}: {found['hint']}" in capsys.readouterr().err
+    write(work, {**chart, "values.yaml": "team: a\niam: {role: nodes}\n"})
+    assert not [f for f in findings(".", capsys) if f["code"] == "unset-values"]
+
+
 DEFINITION = (
     "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n"
     "metadata: {name: widgets.example.com}\nspec:\n  group: example.com\n"

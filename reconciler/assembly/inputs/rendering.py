@@ -417,6 +417,8 @@ class _Expansion:
         if output is None:
             return []
         self.findings += empty_chart(chart.copied.files, output, self._shown(folder), place)
+        if not values and not release.parameters:
+            self.findings += chart.unset_values(self._shown(folder), place)
         defaults = posixpath.normpath(posixpath.join(folder, "values.yaml"))
         ordered = (defaults, *release.values_files)
         return [self._rendered(output, rendering, chart.copied.files, ordered, folder, place)]

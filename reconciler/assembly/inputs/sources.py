@@ -250,7 +250,18 @@ def read_desired(
         karpenter=source.karpenter,
         known=source.known,
     )
-    return fleet, without_errors(findings, _folder_advice(source, fleet, findings))
+    return fleet, without_errors(findings, _advice(source, fleet, findings))
+
+
+def _advice(source: SourceFiles, fleet: Fleet, findings: Sequence[Diagnostic]) -> str:
+    """Return what may be behind the errors of a fleet, else ``""``.
+
+    An empty value in a chart is an error of the API, which names only the field.
+    """
+    unset = next((found for found in findings if found.code == "unset-values"), None)
+    if unset is not None:
+        return f"{unset.message}: {unset.hint}"
+    return _folder_advice(source, fleet, findings)
 
 
 def _folder_advice(source: SourceFiles, fleet: Fleet, findings: Sequence[Diagnostic]) -> str:

@@ -11,6 +11,7 @@ from typing import Final
 from reconciler.desired.sources.tree import CopiedFiles, OutsideTreeError, Tree, join_path
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
+from reconciler.model.text.counting import format_list
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import parse_documents
 from reconciler.source.finding import field_path
@@ -22,6 +23,9 @@ _FOLDER_NAME: Final = re.compile(r"[\w-][\w.-]*")
 _OTHER_VALUES: Final = re.compile(
     r"/ci/[\w.-]+\.ya?ml$|/(?:values[-._][\w.-]+|[\w.-]+[-._]values|examples?)\.ya?ml$"
 )
+_PRINTED: Final = re.compile(rb"\{\{-?\s*\.Values\.([A-Za-z_][\w.]*)\s*(?:\|\s*quote\s*)?-?\}\}")
+_TESTED: Final = rb"\{\{-?\s*(?:else )?(?:if|with|range)\b[^}]*\.Values\."
+_VALUES_SHOWN: Final = 5
 MAKES_NODES: Final = re.compile(rb"^kind: [\"']?(?:NodePool|EC2NodeClass)\b", re.MULTILINE)
 
 
@@ -101,6 +105,27 @@ class ChartFiles:
         if lock in self.copied.files:
             self.copied.add(lock, b"")
 
+    def unset_values(self, shown: str, place: Place) -> Iterator[Diagnostic]:
+        """Yield a warning about values that templates of nodes print and that the chart lacks.
+
+        Helm prints nothing in their place. Those that a template also tests may be missing.
+        ``shown`` is the folder for people.
+        """
+        files, templates = self.copied.files, posixpath.normpath(f"{self.folder}/templates")
+        path = posixpath.normpath(f"{self.folder}/values.yaml")
+        documents, _ = parse_documents(path, files.get(path, b""))
+        defaults = documents[0].data if documents else {}
+        missing: dict[str, None] = {}
+        for name, content in sorted(files.items()):
+            if name.startswith(f"{templates}/") and MAKES_NODES.search(content):
+                names = (found[1].decode() for found in _PRINTED.finditer(content))
+                missing |= {n: None for n in names if not _is_set(n, defaults, content)}
+        if missing:
+            needed = format_list(missing, _VALUES_SHOWN)
+            message = f"{_display_name(shown)} has no value for {needed}, which its nodes need"
+            hint = _values_remedy(files, shown)
+            yield Diagnostic(Severity.WARNING, "unset-values", message, place, hint=hint)
+
 
 def chart_files(tree: Tree, folder: str) -> ChartFiles:
     """Return the files that the chart in ``folder`` is rendered from.
@@ -134,12 +159,33 @@ def empty_chart(
     templates = [c for path, c in files.items() if "/templates/" in f"/{path}"]
     if MAKES_NODES.search(output) or not any(MAKES_NODES.search(c) for c in templates):
         return
-    chart, at = (f"chart {folder}", folder) if folder != "." else ("the chart", "CHART")
-    message = f"{chart} makes no NodePool and no EC2NodeClass with these values"
-    named = values_of_chart(files) or "FILE"
-    hint = f"pass its values: `reconciler init --from {at} --values {named}`, or list them in "
-    hint += "reconciler.yaml, under sources"
+    message = f"{_display_name(folder)} makes no NodePool and no EC2NodeClass with these values"
+    hint = _values_remedy(files, folder)
     yield Diagnostic(Severity.WARNING, "empty-chart", message, place, hint=hint)
+
+
+def _is_set(name: str, values: object, template: bytes) -> bool:
+    """Return whether a chart has a value, or whether its template tests it."""
+    if re.search(_TESTED + re.escape(name.encode()) + rb"\b", template):
+        return True
+    for key in name.split("."):
+        if not isinstance(values, dict):
+            return False
+        values = values.get(key)
+    return values not in (None, "")
+
+
+def _display_name(folder: str) -> str:
+    return "the chart" if folder == "." else f"chart {folder}"
+
+
+def _values_remedy(files: Iterable[str], folder: str) -> str:
+    """Return how to pass a chart other values than its own."""
+    at, named = "CHART" if folder == "." else folder, values_of_chart(files) or "FILE"
+    return (
+        f"pass its values: `reconciler init --from {at} --values {named}`, or list them in "
+        "reconciler.yaml, under sources"
+    )
 
 
 def empty_fleet(known: Iterable[Diagnostic], severity: Severity) -> Diagnostic:
