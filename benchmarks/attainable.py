@@ -1,7 +1,7 @@
 """Bound what any policy can save on a trace, whatever it knows and however many pods it evicts.
 
 ``python -m benchmarks.attainable --days 116-117`` replays days of the public trace (see
-``benchmarks.backtest``) with Karpenter's packing and search, and prints three bounds for the pods
+``benchmarks.backtest``) with Karpenter's packing and search, and prints four bounds for the pods
 as they ran there, with the share of the savings that each leaves:
 
 - the theoretical minimum cost, which buys nodes in fractions;
@@ -10,11 +10,14 @@ as they ran there, with the share of the savings that each leaves:
 - also with the time to start: a node is paid for ``START_S`` seconds, the shortest time that the
   simulated EC2 takes, before it can hold a pod. The nodes that are ready cost at least the bound of
   the moment, so their prices rise at least as often as it does. A policy may also keep nodes in
-  between, which costs less if the bound soon rises again.
+  between, which costs less if the bound soon rises again;
+- for pods that never move: a pod remains on one type of node until its end. This is the optimum of
+  a linear program over the complete trace, in which pods and nodes may be divided.
 
-A policy with perfect knowledge of the future that moves pods at no cost does not cost less than the
-last bound. An evicted pod counts as running until its successor does, as in the theoretical minimum
-cost. ``--cost`` adds the share that a backtest of that cost reaches.
+A policy with perfect knowledge of the future costs at least as much as the third bound if it moves
+pods at no cost, and as the last one if it evicts none. An evicted pod counts as running until its
+successor does, as in the theoretical minimum cost. ``--cost`` adds the share that a backtest of
+that cost reaches.
 """
 
 from __future__ import annotations
@@ -61,6 +64,7 @@ from reconciler.simulate.script import Script
 
 START_S = 30.0
 """The shortest time from the launch of a simulated instance until its node is ready."""
+NODE_POOLS = ("general", "gpu")
 RESOURCES = (CPU, MEMORY, GPU)
 _GAP = 1e-4
 """By what share the bound of a program may stay below its minimum."""
@@ -72,6 +76,8 @@ Kind = tuple[float, Amounts]
 """A type of node: its price, and its room."""
 Step = tuple[float, float, float]
 """A period: when it begins, how long it lasts in seconds, and USD an hour."""
+Run = tuple[float, float, Amounts]
+"""A pod: when it begins and ends, in seconds, and what it requests."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,7 @@ def main() -> None:
     rows = [
         (f"Karpenter's search, {replayed.evictions} evictions", replayed.dollars),
         *((f"a backtest of ${cost:,.2f}", cost) for cost in arguments.cost),
+        ("bound without evictions", cost_without_evictions(fleet, stays, end)),
         ("bound with whole nodes and the time to start", cost_with_starts(steps, START_S)),
         ("bound with whole nodes", cost_with_starts(steps, 0.0)),
         ("theoretical minimum", minimum),
@@ -136,7 +143,7 @@ def replay_karpenter(trace_file: str, days: str, folder: Path) -> Replayed:
 
 def whole_node_steps(fleet: SimulatedFleet, stays: Sequence[Stay], end: datetime) -> list[Step]:
     """Return the minimum cost of whole nodes for the pods that run in each period."""
-    kinds = {pool: kinds_of(fleet, pool) for pool in ("general", "gpu")}
+    kinds = {pool: kinds_of(fleet, pool) for pool in NODE_POOLS}
     known: dict[object, float] = {}
     found: list[Step] = []
     moment = 0.0
@@ -221,6 +228,89 @@ def minimum_of_whole_nodes(counts: Mapping[Amounts, int], kinds: Sequence[Kind])
 def most_pods(amounts: Amounts, room: Amounts) -> int:
     """Return how many pods with these requests a node holds."""
     return min(there // asked for asked, there in zip(amounts, room, strict=True) if asked)
+
+
+def cost_without_evictions(fleet: SimulatedFleet, stays: Sequence[Stay], end: datetime) -> float:
+    """Return a bound on the cost of nodes for pods that never move, in USD."""
+    cost = 0.0
+    begin = min(stay.created for stay in stays)
+    for pool in NODE_POOLS:  # pods without GPUs do not tolerate the taint of gpu
+        runs: list[Run] = []
+        for stay in stays:
+            amounts = amounts_of(stay.traced.pod)
+            if stay.bound is not None and bool(amounts[-1]) == (pool == "gpu"):
+                since, until = stay.bound - begin, min(stay.ended or end, end) - begin
+                runs.append((since.total_seconds(), until.total_seconds(), amounts))
+        lasting = [run for run in runs if run[0] < run[1]]
+        cost += minimum_without_moves(lasting, kinds_of(fleet, pool))
+    return cost
+
+
+def minimum_without_moves(runs: Sequence[Run], kinds: Sequence[Kind]) -> float:
+    """Return a bound on the cost of nodes, in USD, where each pod remains on one type of node.
+
+    The variables are the parts of a pod on the types that fit it, the same for all of its life, and
+    the nodes of each type that are ready in each period and those that start for it. The pods of a
+    type share the room of all its nodes. Whole nodes have two more properties: a type has at least
+    as many nodes as its part of each pod, and as pods that need more than half of a resource.
+    """
+    moments = sorted({moment for run in runs for moment in run[:2]})
+    program = LinearProgram()
+    parts = [
+        {number: program.add(0.0) for number, (_, room) in enumerate(kinds) if fits(amounts, room)}
+        for _, _, amounts in runs
+    ]
+    for own in parts:
+        program.require(1.0, dict.fromkeys(own.values(), 1.0))
+    for number, (price, room) in enumerate(kinds):
+        before: int | None = None
+        for begin, until in pairwise(moments):
+            ready = program.add(price * (until - begin) / _HOUR_S)
+            starting = program.add(price * START_S / _HOUR_S)
+            kept = {before: 1.0} if before is not None else {}
+            program.require(0.0, {starting: 1.0, ready: -1.0, **kept})
+            before = ready
+            here = [
+                (own[number], run[2])
+                for run, own in zip(runs, parts, strict=True)
+                if run[0] <= begin < run[1] and number in own
+            ]
+            for part, _ in here:
+                program.require(0.0, {ready: 1.0, part: -1.0})
+            for index, amount in enumerate(room):
+                asked = [(part, amounts[index]) for part, amounts in here if amounts[index]]
+                load = {part: -request / amount for part, request in asked}
+                large = {part: -1.0 for part, request in asked if 2 * request > amount}
+                program.require(0.0, {ready: 1.0, **load})
+                program.require(0.0, {ready: 1.0, **large})
+    return program.minimum()
+
+
+class LinearProgram:
+    """A linear program with variables of at least 0, whose cost is to be least."""
+
+    def __init__(self) -> None:
+        self._solver = highspy.Highs()  # type: ignore[no-untyped-call]
+        self._solver.setOptionValue("output_flag", False)
+        self._count = 0
+
+    def add(self, cost: float) -> int:
+        """Add a variable with its cost, and return its number."""
+        self._solver.addCol(cost, 0.0, highspy.kHighsInf, 0, [], [])
+        self._count += 1
+        return self._count - 1
+
+    def require(self, least: float, factors: Mapping[int, float]) -> None:
+        """Require that the sum of variables, each times its factor, is at least ``least``."""
+        columns, values = list(factors), list(factors.values())
+        self._solver.addRow(least, highspy.kHighsInf, len(columns), columns, values)
+
+    def minimum(self) -> float:
+        """Return the least cost."""
+        self._solver.setOptionValue("solver", "ipm")
+        self._solver.run()
+        assert self._solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
+        return float(self._solver.getInfo().objective_function_value)
 
 
 def cost_with_starts(steps: Sequence[Step], start_s: float) -> float:
