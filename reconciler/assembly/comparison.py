@@ -21,7 +21,7 @@ from reconciler.observed.state import cluster_state
 from reconciler.source.resource import EC2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.catalog.catalog import Catalog
@@ -95,7 +95,13 @@ def with_base_inputs(
     """Return the facts with the changes since ``base``, and with the inputs of the base.
 
     ``cluster`` is a captured one with the replicas of the base, None if they are those of the head.
+
+    Raises:
+        InvalidFleetError: a submodule replaces files of the base, which must not look removed.
     """
+    replaced = tuple(_replacing_submodules(base, facts.diagnostics))
+    if replaced:
+        raise InvalidFleetError(replaced)
     if is_new_fleet(base, facts):
         return _with_new_fleet(base, facts)
     facts = replace(
@@ -112,6 +118,20 @@ def with_base_inputs(
     if cluster is not None:
         against = replace(against, cluster=cluster)
     return replace(facts, against=against)
+
+
+def _replacing_submodules(
+    base: sources.Base, findings: Iterable[Diagnostic]
+) -> Iterator[Diagnostic]:
+    """Yield an error for each submodule of the head where the base has an object of the fleet."""
+    files = {resource.file for resource in base.fleet.resources} if base.fleet else set()
+    for finding in findings:
+        if finding.code == "submodule" and finding.place is not None:
+            path = finding.place.file
+            if any(file == path or file.startswith(f"{path}/") for file in files):
+                yield Diagnostic(
+                    Severity.ERROR, finding.code, finding.message, finding.place, hint=finding.hint
+                )
 
 
 def is_new_fleet(base: sources.Base, head: Inputs) -> bool:

@@ -426,7 +426,7 @@ class _TreeReader:
             return None
         for _ in range(_LINK_HOPS_MAX):
             if entry.kind == "submodule":
-                self.findings.append(submodule_error(path))
+                self.findings.append(submodule_finding(path))
                 return None
             if entry.kind != "link":
                 return entry
@@ -464,10 +464,10 @@ class _TreeReader:
         self.findings.append(Diagnostic(Severity.ERROR, code, message, place))
 
 
-def submodule_error(path: str) -> Diagnostic:
-    """Return the error about a submodule: NodePools that it replaces must not look removed."""
+def submodule_finding(path: str) -> Diagnostic:
+    """Return the finding on a submodule: NodePools that it replaces must not look removed."""
     return Diagnostic(
-        Severity.ERROR,
+        Severity.WARNING,
         "submodule",
         "is a git submodule, which is not read: its files would be missing from the fleet",
         Place(encodable(path), 1, 1),

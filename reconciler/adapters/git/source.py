@@ -14,7 +14,7 @@ from reconciler.adapters.git.objects import (
     find_folder,
     open_objects,
     read_commit,
-    submodule_error,
+    submodule_finding,
     walk_files,
 )
 from reconciler.adapters.git.repository import (
@@ -117,7 +117,7 @@ def read_working_tree(path: str) -> SourceContent:
     """
     files, findings = read_folder(path)
     state = working_state(path, files)
-    findings += map(submodule_error, state.submodules)
+    findings += map(submodule_finding, state.submodules)
     return SourceContent(tuple(files), tuple(findings), state.revision)
 
 
@@ -131,7 +131,7 @@ def read_checked_folder(path: str) -> tuple[list[SourceFile], list[Diagnostic]]:
     """
     files, findings = read_folder(path)
     with suppress(UnreadableError):
-        findings += map(submodule_error, working_state(path, files).submodules)
+        findings += map(submodule_finding, working_state(path, files).submodules)
     return files, findings
 
 

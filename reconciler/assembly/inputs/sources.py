@@ -267,11 +267,8 @@ def _advice(source: SourceFiles, fleet: Fleet, findings: Sequence[Diagnostic]) -
 def _folder_advice(source: SourceFiles, fleet: Fleet, findings: Sequence[Diagnostic]) -> str:
     """Return which folder can be planned alone if all errors are outside of it, else ``""``.
 
-    A repository of many applications often has something in one of them that cannot be read. What a
-    submodule replaces is unknown, so that it can be a NodePool.
+    A repository of many applications often has something in one of them that cannot be read.
     """
-    if any(finding.code == "submodule" for finding in findings):
-        return ""
     places = [d.place for d in findings if d.severity is Severity.ERROR]
     if not places or not fleet.node_pools:
         return ""
