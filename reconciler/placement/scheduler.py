@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from reconciler.catalog.table import union_of
 from reconciler.model.karpenter.labels import NODEPOOL, WELL_KNOWN_AWS
-from reconciler.model.kubernetes.devices import DeviceTemplate
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import (
     DecisionRules,
@@ -20,7 +19,7 @@ from reconciler.model.settings import (
     PreferencePolicy,
     Settings,
 )
-from reconciler.observed.state import ClusterState, StateNode
+from reconciler.observed.state import ClusterState
 from reconciler.placement.answer import Attempt, Finisher, build_placement, closed_rejection
 from reconciler.placement.approach import (
     ApproachScore,
@@ -101,9 +100,6 @@ class Scheduler:
         self._finisher = Finisher(salt)
         self._goal = Goal.from_settings(settings)
         self._demands = Demands()
-        self._devices = ClusterDevices(
-            cluster, self._devices_of, is_ignored=settings.ignores_resource_claims
-        )
         usable = [p for p in pools if not p.node_pool.is_static and not p.node_pool.is_deleting]
         self._pools = sorted(
             (p for p in usable if p.node_pool.is_ready), key=lambda p: p.node_pool.order
@@ -114,6 +110,10 @@ class Scheduler:
         self._has_answer = False
         self._daemons = daemons(cluster, ignores_claims=settings.ignores_resource_claims)
         self._all_templates = templates_of(self._pools, self._daemons, settings)
+        tables = {id(t.table): t.table for t in self._all_templates}.values()
+        self._devices = ClusterDevices(
+            cluster, partial(devices_of_node, tables), is_ignored=settings.ignores_resource_claims
+        )
         self._volume_limits = VolumeLimits(self._all_templates)
         self._templates = [t for t in self._all_templates if t.types]
         self._shapes = self._make_shapes(
@@ -166,9 +166,6 @@ class Scheduler:
         running = known.of_nodes((n for n in self._cluster.nodes if not n.is_deleting), limit)
         targets = [*running, *self._unlaunched_targets]
         return Nodes(targets, self._daemons, self._cluster.csi_nodes, self._devices.nodes, known)
-
-    def _devices_of(self, node: StateNode) -> tuple[DeviceTemplate, ...]:
-        return devices_of_node({id(t.table): t.table for t in self._all_templates}.values(), node)
 
     @cached_property
     def _guarded_nodes(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -48,3 +49,16 @@ def test_a_placement_leaves_no_cycles() -> None:
         scheduler.place(question)
 
     assert gc.collect() < 50
+
+
+@pytest.mark.usefixtures("without_collector")
+def test_a_scheduler_is_freed_with_its_last_reference() -> None:
+    """It holds a whole cluster, and a pass builds another one for each command that matters."""
+    running = [o for n in range(3) for o in a_node(f"node-{n}", cpu="4")]
+    scheduler, cluster = a_scheduler([a_pool(), *running, *pods(3)])
+    scheduler.place(Question(pods=pods_to_place(cluster, NOW)))
+    alive = weakref.ref(scheduler)
+
+    del scheduler
+
+    assert alive() is None
