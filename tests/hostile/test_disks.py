@@ -300,9 +300,7 @@ def test_a_daemon_does_nothing_with_a_damaged_file(
     """Guard: ``_begin_transaction``, which forgets the pages in memory before a write."""
     state = tmp_path / "state"
     fight, daemon = stopped_midway(str(state))
-    with closing(sqlite3.connect(state / FILE)) as raw:
-        ((busy, *_),) = raw.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
-    assert not busy, "all is in the file that is damaged"
+    flushed(state)
     before = effects(fight)
     damage(state)
     _, _, more, _ = commits(fight)
@@ -311,6 +309,45 @@ def test_a_daemon_does_nothing_with_a_damaged_file(
     assert effects(fight) == before
     assert any("cannot use the recorded state" in line or "lost" in line for line in fight.log)
     assert not any("internal error" in line for line in fight.log)
+
+
+@attack(Threat.OWNERSHIP, "an older copy of a database, put over the file that a daemon uses")
+@pytest.mark.parametrize("passes", [1, 2, 3, 5])
+def test_a_daemon_does_nothing_with_an_older_copy_of_its_file(passes: int, tmp_path: Path) -> None:
+    """Guard: the serial in ``Fence``. The epoch of the copy is that of the daemon."""
+    state = tmp_path / "state"
+    fight = Fight("disks", str(state))
+    fight.calm = True
+    first, second, *_ = commits(fight)
+    daemon = fight.daemons[0]
+    first()
+    run_passes(fight, daemon, 40)
+    backup = flushed(state).read_bytes()
+    second()
+    run_passes(fight, daemon, passes)
+    flushed(state).write_bytes(backup)
+    before = effects(fight)
+    fight.log.clear()
+    fight.world.clock.advance(20)
+    fight.act(daemon)
+    assert effects(fight) == before
+    (line,) = [line for line in fight.log if "lost the lease" in line]
+    assert "a copy of it was restored while it was in use" in line
+    fight.close_all()
+
+
+def run_passes(fight: Fight, daemon: Daemon, count: int) -> None:
+    for _ in range(count):
+        fight.world.clock.advance(5)
+        fight.act(daemon)
+
+
+def flushed(state: Path) -> Path:
+    """Return the file of a database, after all of it is there."""
+    with closing(sqlite3.connect(state / FILE)) as raw:
+        ((busy, *_),) = raw.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+    assert not busy
+    return state / FILE
 
 
 @attack(Threat.OWNERSHIP, "a database of a server that is dropped, or made again, under a daemon")

@@ -47,6 +47,7 @@ RESTORE: Final = (
     "folder and `reconciler state import` an export"
 )
 
+_FREE_SPACE: Final = "free some space on this disk, then start again; no partial data was written"
 _REMEDIES: Final = (
     ("not a database", RESTORE),
     ("malformed", RESTORE),
@@ -54,12 +55,9 @@ _REMEDIES: Final = (
         "disk i/o error",
         "free some space on this disk, or check it and the system log; then start again",
     ),
-    ("full", "free some space on this disk, then start again; no partial data was written"),
-    (
-        "no space left",
-        ("free some space on this disk, then start again; no partial data was written"),
-    ),
-    ("quota", "free some space on this disk, then start again; no partial data was written"),
+    ("full", _FREE_SPACE),
+    ("no space left", _FREE_SPACE),
+    ("quota", _FREE_SPACE),
     ("readonly", "give this user write permission for the folder and its files"),
     ("read-only", "give this user write permission for the folder and its files"),
     ("permission denied", "give this user read and write permission for the folder"),
@@ -195,6 +193,7 @@ def decode_body(body: str, kind: type[T], *, name: str, place: str) -> T:
 _WAIT_S: Final = 10
 """How long a writer waits for another writer, and a client for a server."""
 
+_SERIAL: Final = "serial of the fleet"
 _PAUSE_S: Final = 0.01
 
 _NOT_WRITABLE: Final = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
@@ -249,14 +248,17 @@ class Database:
         """
         with translate_errors(self.place), begin_writing(self.engine) as connection:
             self.fence.check(connection, self.fleet, self.place)
+            connection.info.pop(_SERIAL, None)
             yield connection
+            serial = connection.info.get(_SERIAL)
+        if serial is not None:
+            self.fence.committed(serial)
 
     def increment_serial(self, connection: Connection) -> None:
         """Increase the serial of the fleet; ``connection`` comes from ``write_transaction``."""
         table = tables.fleet
-        connection.execute(
-            update(table).where(table.c.name == self.fleet).values(serial=table.c.serial + 1)
-        )
+        grown = update(table).where(table.c.name == self.fleet).values(serial=table.c.serial + 1)
+        connection.info[_SERIAL] = connection.execute(grown.returning(table.c.serial)).scalar()
 
 
 def insert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from sqlalchemy import event, text
 from reconciler.adapters.database.leases import fence
 from reconciler.adapters.database.leases.lease import LIFETIME, ServerLease, is_held
 from reconciler.adapters.database.leases.renewal import LeaseRenewals
+from reconciler.adapters.database.location import FILE
 from reconciler.adapters.database.maintenance import export_lines
 from reconciler.adapters.database.state import DatabaseState, open_state
 from reconciler.model.errors import (
@@ -149,6 +151,42 @@ def fill(state: DatabaseState) -> None:
     state.store.put_plan(a_plan("d"))
     state.journal.begin([an_intent("i0")])
     state.shelf.write("cluster", b"old")
+
+
+@pytest.mark.parametrize("writes", [1, 2])
+def test_no_write_goes_into_a_copy_that_lacks_the_last_one(writes: int, tmp_path: Path) -> None:
+    """The copy has the same epoch, and was put over the file that is open."""
+    with open_state(str(tmp_path), "web") as state:
+        state.lease.acquire()
+        backup = _flushed(tmp_path).read_bytes()
+        for number in range(writes):
+            state.store.put_node_claims([a_claim(f"a{number}")])
+        _flushed(tmp_path).write_bytes(backup)
+        with pytest.raises(LeaseLostError, match="a copy of it was restored while it was in use"):
+            state.store.put_node_claims([a_claim("b")])
+        state.lease.release()
+        state.lease.acquire()
+        state.store.put_node_claims([a_claim("b")])
+
+
+def _flushed(folder: Path) -> Path:
+    with closing(sqlite3.connect(folder / FILE)) as raw:
+        raw.execute("PRAGMA wal_checkpoint(RESTART)")
+    return folder / FILE
+
+
+def test_a_write_that_was_rolled_back_does_not_count(tmp_path: Path) -> None:
+    def fail_after_writing(state: DatabaseState) -> None:
+        with state.database.write_transaction() as connection:
+            state.database.increment_serial(connection)
+            raise RuntimeError
+
+    with open_state(str(tmp_path), "web") as state:
+        state.lease.acquire()
+        with pytest.raises(RuntimeError):
+            fail_after_writing(state)
+        state.store.put_plan(a_plan("d"))  # does not change the serial
+        state.store.put_node_claims([a_claim("a")])
 
 
 @pytest.mark.parametrize("name", EVERY_WRITE)

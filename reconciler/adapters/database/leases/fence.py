@@ -4,6 +4,9 @@ Each acquisition of a lease increases the epoch in the row of its fleet. Every t
 writes locks this row first and compares the epoch with the one that its process acquired. The
 next holder increases the epoch in the same row. So a write is either committed before the epoch
 increases, or rejected.
+
+A file can also be overwritten in place by an older copy of it, as a person does who restores a
+backup. The serial of the fleet only grows, so that one below the last of this process shows it.
 """
 
 from __future__ import annotations
@@ -42,13 +45,13 @@ _END_STALLED: Final = text(
 )
 
 _CHECKED_ON_SERVER: Final = text(
-    f"SELECT epoch, {LIMIT_IDLE},"  # noqa: S608 - a constant
+    f"SELECT epoch, serial, {LIMIT_IDLE},"  # noqa: S608 - a constant
     # Committed writes survive a crash of the server, whatever its default is.
     " CASE current_setting('synchronous_commit') WHEN 'off'"
     " THEN set_config('synchronous_commit', 'on', true) END"
     " FROM fleet WHERE name = :fleet FOR UPDATE"
 )
-_CHECKED_IN_FILE: Final = text("SELECT epoch FROM fleet WHERE name = :fleet")
+_CHECKED_IN_FILE: Final = text("SELECT epoch, serial FROM fleet WHERE name = :fleet")
 
 
 def end_stalled_write(connection: Connection, fleet: str) -> None:
@@ -78,10 +81,15 @@ class Fence:
         self.epoch: int | None = None
         self._required = required
         self._reason = ""
+        self._serial = 0
 
     def enter(self, epoch: int) -> None:
         """Record that the lease was acquired in ``epoch``."""
-        self.epoch, self._reason = epoch, ""
+        self.epoch, self._reason, self._serial = epoch, "", 0
+
+    def committed(self, serial: int) -> None:
+        """Record the serial of the fleet after a transaction of this process."""
+        self._serial = max(self._serial, serial)
 
     def leave(self, reason: str = "") -> None:
         """Record that the lease was released, or the ``reason`` why it was lost."""
@@ -107,7 +115,7 @@ class Fence:
         if own_epoch is None and self._required:
             raise self.lease_lost_error(fleet, place)
         lock = self._lock_epoch if own_epoch is not None else self._lock_epoch_when_free
-        epoch = lock(connection, fleet)
+        epoch, serial = lock(connection, fleet)
         if epoch is None and own_epoch is None:
             connection.execute(
                 text(
@@ -117,11 +125,25 @@ class Fence:
                 {"fleet": fleet},
             )
             self._lock_epoch(connection, fleet)
-        elif own_epoch is not None and epoch != own_epoch:
-            self.leave(f"another process acquired it (epoch {epoch}, ours was {own_epoch})")
-            raise self.lease_lost_error(fleet, place)
+        elif own_epoch is not None:
+            why = self._why_lost(own_epoch, epoch, serial)
+            if why:
+                self.leave(why)
+                raise self.lease_lost_error(fleet, place)
+            self.committed(serial)
 
-    def _lock_epoch_when_free(self, connection: Connection, fleet: str) -> int | None:
+    def _why_lost(self, own_epoch: int, epoch: int | None, serial: int) -> str:
+        """Return why this process may not write to what is recorded, empty if it may."""
+        if epoch is not None and epoch > own_epoch:
+            return f"another process acquired it (epoch {epoch}, ours was {own_epoch})"
+        if epoch != own_epoch or serial < self._serial:
+            return (
+                f"the recorded state is older than what this process has written (serial {serial}, "
+                f"ours was {self._serial}): a copy of it was restored while it was in use"
+            )
+        return ""
+
+    def _lock_epoch_when_free(self, connection: Connection, fleet: str) -> tuple[int | None, int]:
         """Lock the row beside an engine that may be writing, or be frozen while it writes."""
         if connection.dialect.name == "sqlite":
             return self._lock_epoch(connection, fleet)
@@ -132,14 +154,17 @@ class Fence:
             try:
                 with connection.begin_nested():
                     connection.execute(_SET_LOCK_TIMEOUT, {"limit": "1s"})
-                    epoch = self._lock_epoch(connection, fleet)
+                    found = self._lock_epoch(connection, fleet)
                     connection.execute(_SET_LOCK_TIMEOUT, {"limit": "0"})
-                    return epoch
+                    return found
             except DBAPIError as error:
                 if not was_locked(error) or attempts == _ATTEMPTS:
                     raise
 
-    def _lock_epoch(self, connection: Connection, fleet: str) -> int | None:
+    def _lock_epoch(self, connection: Connection, fleet: str) -> tuple[int | None, int]:
+        """Return the epoch and the serial of the fleet, None and 0 if it has no row."""
         if connection.dialect.name == "sqlite":
-            return connection.execute(_CHECKED_IN_FILE, {"fleet": fleet}).scalar()
-        return connection.execute(_CHECKED_ON_SERVER, {"fleet": fleet, **IDLE_MAX}).scalar()
+            row = connection.execute(_CHECKED_IN_FILE, {"fleet": fleet}).first()
+        else:
+            row = connection.execute(_CHECKED_ON_SERVER, {"fleet": fleet, **IDLE_MAX}).first()
+        return (None, 0) if row is None else (row.epoch, row.serial)
