@@ -147,7 +147,7 @@ def test_new_nodes_that_consolidation_makes_cheaper_have_an_estimated_end() -> N
         runs = f" ({low} to {high} in {state.range.seeds} runs)"
     assert lines[1] == (
         f"Steady state: about {format_monthly(state.per_hour)}/month{runs}, once later passes have "
-        "consolidated these nodes (`reconciler simulate` shows how)."
+        "consolidated these nodes (a fast estimate; `reconciler simulate` is more exact)."
     )
     assert ", the steady state: " in lines[2]
 

@@ -253,7 +253,10 @@ def _steady_state_lines(plan: Plan) -> list[str]:
         return []
     if steady_state.is_estimate:
         cost = f"about {format_monthly(steady_state.per_hour)}/month"
-        later = "once later passes have consolidated these nodes (`reconciler simulate` shows how)"
+        later = (
+            "once later passes have consolidated these nodes (a fast estimate; `reconciler "
+            "simulate` is more exact)"
+        )
         return [f"Steady state: {cost}{_cost_range(steady_state.range)}, {later}."]
     before = sum_pools(plan.cost.by_node_pool.values()).nodes_before
     final = (
