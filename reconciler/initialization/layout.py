@@ -320,15 +320,15 @@ _KIND_AND_NAME: Final = 2
 
 
 def _section(title: str, findings: Sequence[Diagnostic]) -> Iterator[str]:
-    """Yield the findings; of many sources that are not read, the first and the names of others."""
+    """Yield the findings; of many with one reason, the first and the names of the others."""
     if not findings:
         return
     yield ""
     yield f"{title} ({len(findings)})"
     groups: dict[tuple[str, str], list[Diagnostic]] = {}
     for finding in findings:
-        alone = "" if finding.code == "remote-source" else str(len(groups))
-        groups.setdefault((alone, finding.hint), []).append(finding)
+        reason = finding.hint if finding.code == "remote-source" else _failure(finding)
+        groups.setdefault((finding.code, reason or str(len(groups))), []).append(finding)
     lines = [line for group in groups.values() for line in _group_lines(group)]
     yield from lines[:_SHOWN_MAX]
     if len(lines) > _SHOWN_MAX:
@@ -351,8 +351,18 @@ def _group_lines(findings: Sequence[Diagnostic]) -> Iterator[str]:
         yield _line(6, f"and {len(others)} more with this reason: {listed}{more}")
 
 
+_FAILED: Final = " failed: "
+
+
+def _failure(finding: Diagnostic) -> str:
+    """Return why a source could not be rendered; a chart of many releases fails in each of them."""
+    return finding.message.partition(_FAILED)[2] if finding.code == "render-failed" else ""
+
+
 def _subject(finding: Diagnostic) -> str:
-    """Return what a finding concerns: the object that its message begins with, else its place."""
+    """Return what a finding concerns: what its message begins with, else its place."""
+    if finding.code == "render-failed":
+        return finding.message.partition(_FAILED)[0]
     subject, colon, _ = finding.message.partition(": ")
     return subject if colon and len(subject.split()) == _KIND_AND_NAME else str(finding.place)
 

@@ -947,6 +947,24 @@ def test_the_paths_to_prefer_decide_all_conflicts_at_once(
     assert init("given", *words) == 0
 
 
+@needs_helm
+def test_a_chart_that_fails_in_many_releases_is_one_line_with_their_commands(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    application = (
+        "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {{name: app-{n}}}\n"
+        "spec: {{source: {{repoURL: x, path: charts/app, helm: {{releaseName: app-{n}}}}}}}\n"
+    )
+    chart = {"Chart.yaml": CHART["Chart.yaml"], "templates/web.yaml": '{{ fail "no team" }}\n'}
+    apps = {f"apps/{n}.yaml": application.format(n=n) for n in range(5)}
+    write(work, below("charts/app", chart) | apps | {"nodes.yaml": f"{POOL}---\n{CLASS}"})
+    assert init(".") == 0
+    printed = capsys.readouterr().out
+    assert printed.count("no team") == 1
+    line = next(line for line in printed.splitlines() if "more with this reason" in line)
+    assert line.startswith("      and 4 more with this reason: `helm template app-1 charts/app`, ")
+
+
 def test_the_report_shows_nodes_first_and_groups_the_rest(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
