@@ -255,6 +255,30 @@ def test_a_fleet_without_node_pools_shows_no_state_in_which_it_still_has_nodes(
     assert "steady state" not in render_markdown(plan)
 
 
+OVERLAY = PlanFinding(severity="info", code="change-of-overlay", message="values nodes differently")
+NEW = PlanFinding(severity="info", code="fleet-new", message="the fleet is new")
+
+
+@pytest.mark.parametrize(
+    ("found", "others", "line"),
+    [
+        (change(0, 3, (0, 4)), (), "4 nodes, $300/month in steady state."),
+        (combine_seeds([change(0, 2, (0, 3)), change(0, 4, (0, 3))]), (),
+         "3 nodes, $300/month in steady state ($200 to $400 in 2 runs)."),
+        (change(0, 3, (0, 1), unschedulable=("web/a-1", "web/b-1")), (),
+         "1 node, $300/month in steady state; 2 pods cannot be scheduled."),
+        (change(0, 3, (0, 4), bounds=(2 * HOUR, 5 * HOUR)), (),
+         "about 4 nodes, $200 to $500/month (the search reached its work limit)."),
+        (change(0, 3, (0, 4), list_costs=ListCosts(before=0, after=5 * HOUR)), (OVERLAY,),
+         "4 nodes, $300/month in steady state (as valued by NodeOverlays; at list prices about +$500/month)."),
+    ],
+)  # fmt: skip
+def test_a_new_fleet_begins_with_what_it_is(
+    found: AtRest, others: tuple[PlanFinding, ...], line: str
+) -> None:
+    assert headline(a_plan(at_rest=found, diagnostics=(NEW, *others))) == f"New fleet: {line}"
+
+
 TAINT = Reason(code="TaintNotTolerated", message="the pods do not tolerate team=a:NoSchedule")
 LIMIT = Reason(code="LimitReached", message="NodePool web has reached its limits")
 

@@ -146,7 +146,7 @@ def _change_facts(plan: Plan) -> list[str]:
         more = _requests_phrase(plan) if _has_unread_workloads(plan) else _offers_phrase(plan)
         return [unknown, more]
     if is_new_fleet(plan):
-        return _new_fleet_facts(change)
+        return _new_fleet_facts(plan, change)
     if only_budgets_change(plan):
         return _budget_facts(plan)
     if any(finding.code == "region-changed" for finding in plan.diagnostics):
@@ -174,7 +174,7 @@ def _change_facts(plan: Plan) -> list[str]:
     ]
 
 
-def _new_fleet_facts(change: AtRest) -> list[str]:
+def _new_fleet_facts(plan: Plan, change: AtRest) -> list[str]:
     """Return what a fleet is in steady state that the base does not have."""
     nodes, pods = format_count(change.after.nodes, "node"), len(change.unschedulable)
     lost = f"{format_count(pods, 'pod')} cannot be scheduled" if pods else ""
@@ -189,7 +189,8 @@ def _new_fleet_facts(change: AtRest) -> list[str]:
         if low != high:
             runs = f" ({low} to {high} in {format_count(change.range.seeds, 'run')})"
     amount = format_monthly(change.after.per_hour)
-    return [f"New fleet: {nodes}, {amount}/month in steady state{runs}", lost]
+    prices = _prices_phrase(plan)
+    return [f"New fleet: {nodes}, {amount}/month in steady state{runs}{prices}", lost]
 
 
 def _budget_facts(plan: Plan) -> list[str]:
