@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.adapters.forge import TITLE_MAX
 from reconciler.cli.main import main
-from reconciler.cli.pullrequest.draft import CHECK_NAME_MAX, marker_of
+from reconciler.cli.pullrequest.draft import CHECK_NAME_MAX
 from reconciler.plan.approval import encode_saved_plan
 from tests.cli.forgeapi import ForgeImitation, job_with, serving
 from tests.hostile.test_output import assert_inert_markdown, hostile, payloads
@@ -51,7 +51,10 @@ def github(*words: str) -> int:
 def test_a_forged_marker_is_not_edited_and_does_not_hide_the_plan(
     url: str, forge: ForgeImitation, plan: str
 ) -> None:
-    forged = f"{marker_of('web', 'examples/web')}\nApproved, costs nothing"
+    """Guard: the author of a comment in ``post_comment``."""
+    assert github(plan) == 0
+    marker = forge.comments.pop()["body"].partition("\n")[0]
+    forged = f"{marker}\nApproved, costs nothing"
     forge.add("mallory", forged)
     assert github(plan) == 0
     assert forge.bodies("mallory") == [forged]
