@@ -38,6 +38,7 @@ from reconciler.model.kubernetes.taint import Toleration
 from reconciler.model.resources import CPU, MEMORY
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.visible import one_line
+from reconciler.observed.isolation import check_spec
 from reconciler.source.compressed import decompress
 
 API: Final = "reconciler/v1"
@@ -201,7 +202,7 @@ def _parse_own_format(text: str, where: str) -> Trace:
             if header is None:
                 header = _parse_header(line, where)
             elif '"spec"' in line:
-                made = msgspec.json.decode(line, type=TraceClass)
+                made = _parse_class(line, where, number)
                 classes[made.name] = made
             elif '"nodePool"' in line:
                 nodes.append(_parse_node(line, where, number))
@@ -228,6 +229,15 @@ def _parse_own_format(text: str, where: str) -> Trace:
         begin=header.begin,
         market=market_of(market),
     )
+
+
+def _parse_class(line: str, where: str, number: int) -> TraceClass:
+    made = msgspec.json.decode(line, type=TraceClass)
+    try:
+        check_spec(made.spec)
+    except ValueError as error:
+        raise _line_error(where, number, one_line(str(error))[:200]) from error
+    return made
 
 
 def _parse_market(line: str, where: str, number: int) -> TracedPrices | TracedRefusal:

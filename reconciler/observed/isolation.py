@@ -346,16 +346,16 @@ def _check(item: Any) -> None:
             _check_selectors(item.spec.template.spec)
         case Deployment() | ReplicaSet() | StatefulSet():
             _check_times(item.metadata)
-            _check_spec(item.spec.template.spec)
+            check_spec(item.spec.template.spec)
         case StoredTemplate():
-            _check_spec(item.template.spec)
+            check_spec(item.template.spec)
         case _:
             _check_times(item.metadata)
 
 
 def _check_pod(pod: Pod) -> None:
     _check_times(pod.metadata, (pod.status.start_time,))
-    _check_spec(pod.spec)
+    check_spec(pod.spec)
     for status in pod.status.container_statuses:
         if status.resources is not None:
             _check_quantities(status.resources.requests)
@@ -373,7 +373,8 @@ def _check_claim(claim: NodeClaim) -> None:
     _check_quantities(claim.status.allocatable)
 
 
-def _check_spec(spec: PodSpec) -> None:
+def check_spec(spec: PodSpec) -> None:
+    """Raise ValueError if a decision that reads the spec of a pod would fail."""
     for container in (*spec.containers, *spec.init_containers):
         _check_quantities(container.resources.requests)
         _check_quantities(container.resources.limits)

@@ -114,6 +114,7 @@ def _entries(
                 entry,
                 Finding("wrong-type", ("items",), f"must be a list, not {quote_value(items)}"),
             )
+            return
         for index, item in enumerate(items or ()):
             yield from _entries(document, (*base, "items", index), item, depth + 1)
         return
