@@ -61,6 +61,19 @@ def test_a_forged_marker_is_not_edited_and_does_not_hide_the_plan(
     assert len(forge.bodies(BOT)) == 1
 
 
+@attack(Threat.SECRETS, "a link in the artifact of a job without secrets, to a plan of the job")
+def test_no_plan_comes_through_a_link_of_an_artifact(
+    url: str, forge: ForgeImitation, plan: str, tmp_path: Path
+) -> None:
+    """Guard: ``follow_symlinks=False`` in ``_plan_files``."""
+    artifact = tmp_path / "artifact"
+    artifact.mkdir()
+    (artifact / "web.json").symlink_to(plan)
+    (artifact / "folder.json").mkdir()
+    assert github(f"{artifact}/") == 0
+    assert forge.written() == []
+
+
 @attack(Threat.OUTPUT, "Markdown instead of a plan in the artifact of a job without secrets")
 def test_markdown_of_an_untrusted_job_is_not_posted(
     url: str, forge: ForgeImitation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
