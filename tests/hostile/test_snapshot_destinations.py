@@ -11,6 +11,7 @@ import pytest
 from reconciler.adapters.git import publishing
 from reconciler.adapters.git.publishing import Publication, publish
 from reconciler.cli.main import main
+from tests.cli.test_plan import CLASS, POOL
 from tests.cli.test_snapshot import a_kubectl
 from tests.cli.test_snapshot_destinations import names, publication, remote  # noqa: F401
 from tests.hostile.threats import Threat, attack
@@ -33,6 +34,37 @@ def test_an_unsupported_scheme_is_rejected_before_the_cluster_is_read(
     assert main(["snapshot", "--kubectl", kubectl, "--out", place]) == 1
     assert "snapshots are not written to" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["kubectl"]
+
+
+@attack(Threat.SETTINGS, "an address of S3 that names another host, or drives the terminal")
+@pytest.mark.parametrize(
+    "place",
+    [
+        *("s3://user@evil.example/k", "s3://evil.example:8080/k", "s3://b?x/k", "s3://b#x/k"),
+        *("s3://b/k\x1b[2J", "s3://b\n/k", "s3://b/k\r", "s3:///k", "s3://b/", "s3://"),
+    ],
+)
+@pytest.mark.parametrize("command", ["snapshot", "plan"])
+def test_only_a_bucket_and_a_key_are_an_address_of_s3(
+    command: str,
+    place: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Guard: ``location_of``."""
+    monkeypatch.chdir(tmp_path)
+    kubectl = a_kubectl(tmp_path, "touch asked")
+    (tmp_path / "fleet.yaml").write_text(f"{POOL}---\n{CLASS}")
+    words = {
+        "snapshot": ["--kubectl", kubectl, "--out", place],
+        "plan": [".", "--snapshot", place],
+    }
+    assert main([command, *words[command]]) == 1
+    error = capsys.readouterr().err
+    assert "not an S3 object" in error
+    assert error.strip().isprintable()
+    assert not (tmp_path / "asked").exists()
 
 
 @attack(Threat.GIT, "a branch, path, remote or author that git would treat as an option")
