@@ -196,7 +196,7 @@ def _earlier_expiries(pools: Iterable[_ChangedPool]) -> Iterator[PlanFinding]:
 def _later_consolidation(pools: Iterable[_ChangedPool]) -> Iterator[PlanFinding]:
     """Yield the NodePools that consolidate later, which costs more the more often pods change.
 
-    So do those that consolidate only empty nodes any more.
+    So do those that now consolidate only empty nodes.
     """
     for pool in pools:
         rules, known = pool.after.spec.disruption, pool.before.spec.disruption
