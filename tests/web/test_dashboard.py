@@ -168,6 +168,8 @@ def test_a_commit_that_is_not_in_effect_is_shown_until_the_next_one_is() -> None
     site.dashboard.record_event(Progress(at, EventKind.REVISION, "another commit"))
     assert "stays in effect" not in site.page("/")
     assert banner not in words(site.page("/nodes"))
+    site.dashboard.record_event(Progress(at, EventKind.INVALID_REVISION, "no git"))
+    assert "The newest commit is invalid and not in effect" in words(site.page("/nodes"))
 
 
 def test_the_calendar_shows_when_budgets_are_closed() -> None:
