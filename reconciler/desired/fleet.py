@@ -349,9 +349,8 @@ class _FleetReader:
         if first is not entry:
             where = first.place(("metadata", "name"))
             message = f"duplicate {entry.kind} {quote_value(entry.name)}, first defined at {where}"
-            severity = (
-                Severity.WARNING if kind == "Namespace" else Severity.ERROR
-            )  # the first counts
+            is_harmless = kind == "Namespace"  # usual beside each application; the first counts
+            severity = Severity.WARNING if is_harmless else Severity.ERROR
             hint, at = "rename or remove one", ("metadata", "name")
             self._add(entry, Finding("duplicate-name", at, message, hint, severity))
         elif not any(f.severity is Severity.ERROR for f in findings):
