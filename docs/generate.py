@@ -32,18 +32,17 @@ INTRODUCTION = """# Configuration reference
 
 Generated from `schemas/` by `python docs/generate.py`. Unknown keys are errors.
 
-Settings of the engine itself come, in increasing order of precedence, from built-in defaults,
-`reconciler.yaml` at the root of the fleet folder, the operator's configuration file, the
-environment (`RECONCILER_` and the key in capitals, words separated by `_`, levels by `__`), and
-`--set key=value`. `reconciler config` prints the effective ones and where each came from.
+Settings come, in increasing order of precedence, from built-in defaults, `reconciler.yaml` at the
+root of the fleet folder, the operator's configuration file, the environment (`RECONCILER_` and the
+key in capitals, words separated by `_`, levels by `__`), and `--set key=value`. `reconciler config`
+prints the effective ones and where each came from.
 
-The operator's configuration file has the form of `reconciler.yaml` and lies outside the fleet's
-repository. `--config FILE` or `RECONCILER_CONFIG` names it. Relative paths in it (`state`,
-`kubernetes.kubeconfig`) start at its own folder.
+The operator's configuration file has the form of `reconciler.yaml` and lies outside the repository.
+`--config FILE` or `RECONCILER_CONFIG` names it, and relative paths in it start at its own folder.
 
-`reconciler.yaml` comes with every pull request, so the settings marked "Operator only", which
-choose credentials, endpoints or programs, are errors there. Put them in the operator's file, the
-environment or a flag ([decision 13](decisions/0013-settings-of-the-operator.md)).
+`reconciler.yaml` comes with every pull request, so settings marked "Operator only" are errors there.
+Put them in the operator's file, the environment or a flag
+([decision 13](decisions/0013-settings-of-the-operator.md)).
 
 A name that begins with a dot is in the same object as the one before it, and `[]` stands for each
 entry of a list. A field without a type is a string, or has that of the option that it overrides.
@@ -52,20 +51,19 @@ entry of a list. A field without a type is a string, or has that of the option t
 OTHER_KINDS = """
 ## Karpenter's kinds
 
-NodePool, EC2NodeClass and NodeOverlay have the fields and the defaults of Karpenter, whose pages
-describe them: [NodePools](https://karpenter.sh/docs/concepts/nodepools/),
-[NodeClasses](https://karpenter.sh/docs/concepts/nodeclasses/) and
-[NodeOverlays](https://karpenter.sh/docs/concepts/nodeoverlays/). CapacityBuffer has those of the
-Kubernetes autoscaler. `schemas/` contains each field with its meaning, and
-[editors](how-to/editors.md) show it.
-
-The fields of `kubeScheduler` and of `podTopologySpread.defaultConstraints` are those of Kubernetes.
-Simulations use the profiles with their plugins, and the arguments of NodeResourcesFit,
-NodeResourcesBalancedAllocation, PodTopologySpread, InterPodAffinity and NodeAffinity. Extenders
-cannot be simulated.
+[NodePool](https://karpenter.sh/docs/concepts/nodepools/),
+[EC2NodeClass](https://karpenter.sh/docs/concepts/nodeclasses/) and
+[NodeOverlay](https://karpenter.sh/docs/concepts/nodeoverlays/) have the fields and defaults of
+Karpenter, and CapacityBuffer those of the Kubernetes autoscaler. [Editors](how-to/editors.md) show
+the meaning of each field.
 
 One field is an extension: `spec.disruption.budgets[].timeZone` of a NodePool is the IANA time zone
 of the schedule, such as `Europe/Berlin`. Karpenter supports only UTC.
+
+The fields of `kubeScheduler` and of `podTopologySpread.defaultConstraints` are those of Kubernetes.
+Simulations use the profiles with their plugins, and the arguments of NodeResourcesFit,
+NodeResourcesBalancedAllocation, PodTopologySpread, InterPodAffinity and NodeAffinity, but no
+extenders.
 """
 OPERATOR_ONLY = (
     "Can be set only by the operator (flag, environment, or configuration file outside the "
