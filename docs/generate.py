@@ -40,8 +40,8 @@ prints the effective ones and where each came from.
 The operator's configuration file has the form of `reconciler.yaml` and lies outside the repository.
 `--config FILE` or `RECONCILER_CONFIG` names it, and relative paths in it start at its own folder.
 
-`reconciler.yaml` comes with every pull request, so settings marked "Operator only" are errors there.
-Put them in the operator's file, the environment or a flag
+`reconciler.yaml` comes with every pull request, so settings marked "Operator only" are errors
+there. Put them in the operator's file, the environment or a flag
 ([decision 13](decisions/0013-settings-of-the-operator.md)).
 
 A name that begins with a dot is in the same object as the one before it, and `[]` stands for each
