@@ -25,7 +25,6 @@ TOOLS = {"how-to/repositories": ("kustomize", "helm")}
 GUIDES = [
     "advice",
     "cost-of-constraints",
-    "getting-started",
     "how-to/budgets-and-windows",
     "how-to/gpus",
     "how-to/keep-karpenter",
