@@ -20,7 +20,12 @@ from reconciler.engine.ownership import (
     unclear_owners,
 )
 from reconciler.engine.steps import lifecycle
-from reconciler.engine.steps.nomination import moves_pods, nominations, with_nominated_pods
+from reconciler.engine.steps.nomination import (
+    Seat,
+    moves_pods,
+    nominated_seats,
+    with_nominated_pods,
+)
 from reconciler.engine.world import World
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.history import NO_HISTORY, History
@@ -195,12 +200,16 @@ class Observation:
 
         Not included are pods whose place other pods have taken.
         """
-        return nominations(self.snapshot, self.at)
+        return {key: seat.node for key, seat in self._seats.items()}
+
+    @cached_property
+    def _seats(self) -> Mapping[str, Seat]:
+        return nominated_seats(self.snapshot, self.at)
 
     @cached_property
     def _state(self) -> ClusterState:
         return cluster_state(
-            with_nominated_pods(self.snapshot, self.at),
+            with_nominated_pods(self.snapshot, self._seats.values()),
             marked_claims(self.commands),
             self.known_nodes,
         )
@@ -209,7 +218,8 @@ class Observation:
     def _expected(self) -> ClusterState:
         if not any(moves_pods(command) for command in self.commands):
             return self._state
-        ahead = with_nominated_pods(self.snapshot, self.at, self.commands)
+        seats = nominated_seats(self.snapshot, self.at, self.commands)
+        ahead = with_nominated_pods(self.snapshot, seats.values())
         return cluster_state(ahead, marked_claims(self.commands), self.known_nodes)
 
 

@@ -368,7 +368,8 @@ class Scheduler:
         """
         cohorts: list[Cohort] = []
         is_guarded = self._is_guarded if question.consolidation_guard else None
-        known = self._well_known, self._cluster.claim_users
+        users = self._cluster.claim_users if any(s.exclusive for s in by_shape) else {}
+        known = self._well_known, users
         for shape, members in by_shape.items():
             if shape.namespace in self._census.simplified:
                 rejections |= {pod.key: (closed_rejection(pod.namespace),) for pod in members}

@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reconciler.engine.steps.nomination import NOMINATED, WINDOW, with_nominated_pods
+from reconciler.engine.steps.nomination import (
+    NOMINATED,
+    WINDOW,
+    nominated_seats,
+    with_nominated_pods,
+)
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.cluster import DaemonSet
@@ -54,10 +59,12 @@ def a_pod(name: str, **spec: Any) -> Pod:
     )
 
 
+def seated(snapshot: Snapshot, *commands: RunningCommand) -> Snapshot:
+    return with_nominated_pods(snapshot, nominated_seats(snapshot, NOW, commands).values())
+
+
 def places(snapshot: Snapshot) -> dict[str, str]:
-    return {
-        pod.metadata.name: pod.spec.node_name for pod in with_nominated_pods(snapshot, NOW).pods
-    }
+    return {pod.metadata.name: pod.spec.node_name for pod in seated(snapshot).pods}
 
 
 def test_pods_are_nominated_to_their_claim_and_later_to_its_node() -> None:
@@ -69,9 +76,7 @@ def test_pods_are_nominated_to_their_claim_and_later_to_its_node() -> None:
 
 
 def test_a_nominated_pod_uses_room_and_is_not_placed_again() -> None:
-    state = cluster_state(
-        with_nominated_pods(snapshot_of([a_claim(), a_pod("a"), a_pod("other")]), NOW)
-    )
+    state = cluster_state(seated(snapshot_of([a_claim(), a_pod("a"), a_pod("other")])))
     assert [pod.metadata.name for pod in state.nodes[0].pods] == ["a"]
     assert [pod.metadata.name for pod in state.pending] == ["other"]
 
@@ -172,7 +177,7 @@ def on_the_replaced_node(*more: Any, initialized: datetime | None = None) -> Sna
 
 def seats(snapshot: Snapshot, command: RunningCommand) -> set[str]:
     """Return the pods that are expected on the replacement or its node."""
-    pods = with_nominated_pods(snapshot, NOW, [command]).pods
+    pods = seated(snapshot, command).pods
     return {pod.metadata.name for pod in pods if pod.spec.node_name in ("claim", "ip-1")}
 
 

@@ -238,7 +238,10 @@ class EmbeddedCluster:
         self._save()
 
     def add_finalizer(self, node: str) -> None:
-        """Do nothing: nothing else deletes a Node here."""
+        """Add our finalizer to a Node, as to one of a real cluster; this is idempotent."""
+        record = self._node_record(node)
+        record.node = node_objects.with_finalizer(record.node)
+        self._save()
 
     def has_node(self, node: str) -> bool:
         """Return True: nothing else deletes a Node, and one that is not shown will still join."""

@@ -28,6 +28,7 @@ from reconciler.model.kubernetes.devices import DeviceTemplate
 from reconciler.model.kubernetes.metadata import Condition, Metadata
 from reconciler.model.kubernetes.node import Node, NodeSpec, NodeStatus, NodeSystemInfo
 from reconciler.model.kubernetes.taint import UNREGISTERED, Taint, merge_taints
+from reconciler.model.ownership import NODE_FINALIZER
 from reconciler.model.resources import format_resources
 from reconciler.ports.cloud import Instance
 
@@ -150,6 +151,7 @@ def with_registration(node: Node, claim: NodeClaim) -> Node:
             metadata,
             labels={**metadata.labels, **claim.metadata.labels, REGISTERED: "true"},
             annotations={**metadata.annotations, **claim.metadata.annotations},
+            finalizers=_finalizers(node),
         ),
         spec=msgspec.structs.replace(
             node.spec,
@@ -158,6 +160,16 @@ def with_registration(node: Node, claim: NodeClaim) -> Node:
             else merge_taints(taints, (*claim.spec.taints, *claim.spec.startup_taints)),
         ),
     )
+
+
+def with_finalizer(node: Node) -> Node:
+    """Return the node with our finalizer; this is idempotent."""
+    metadata = msgspec.structs.replace(node.metadata, finalizers=_finalizers(node))
+    return msgspec.structs.replace(node, metadata=metadata)
+
+
+def _finalizers(node: Node) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*node.metadata.finalizers, NODE_FINALIZER)))
 
 
 def with_label(node: Node, key: str, value: str) -> Node:

@@ -350,7 +350,7 @@ class WatchedCluster(EmbeddedCluster):
 
     def unbound_pod_count(self) -> int:
         """Return the number of pods without a node."""
-        return sum(not record.node for record in self._record.pods.values())
+        return [record.node for record in self._record.pods.values()].count("")
 
     def pods_per_node(self) -> dict[str, int]:
         """Return the number of pods of each node, without daemons."""

@@ -16,10 +16,10 @@ would not always fit: other pods have come, and several new nodes were packed fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace as with_fields
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -40,31 +40,30 @@ WINDOW: Final = timedelta(seconds=60)
 """How long an unbound pod keeps its place on a node that is ready."""
 
 
-def with_nominated_pods(
-    snapshot: Snapshot, now: datetime, commands: Iterable[RunningCommand] = ()
-) -> Snapshot:
-    """Return the snapshot with every nominated pod on the node launched for it.
+class Seat(NamedTuple):
+    """A nominated pod, and its node, or its NodeClaim while there is no node."""
 
-    These are pending pods, and those that one of the ``commands`` moves to new nodes.
-    """
-    seats = _nominated_nodes(snapshot, now, commands)
-    if not seats:
+    pod: Pod
+    node: str
+
+
+def with_nominated_pods(snapshot: Snapshot, seats: Iterable[Seat]) -> Snapshot:
+    """Return the snapshot with every nominated pod on the node launched for it."""
+    seated = {id(seat.pod): _bind_pod(*seat) for seat in seats}
+    if not seated:
         return snapshot
-    pods = (_bind_pod(pod, seats[pod.key]) if pod.key in seats else pod for pod in snapshot.pods)
+    pods = [seated.get(id(pod), pod) for pod in snapshot.pods]
     return with_fields(snapshot, pods=Pods.index_after(pods, snapshot.indexed_pods))
 
 
-def nominations(snapshot: Snapshot, now: datetime) -> dict[str, str]:
-    """Return the node of each nominated pending pod, or its NodeClaim while there is no node.
+def nominated_seats(
+    snapshot: Snapshot, now: datetime, commands: Iterable[RunningCommand] = ()
+) -> Mapping[str, Seat]:
+    """Return the seats of nominated pods by ``namespace/name``.
 
-    Not included are pods whose place other pods have taken.
+    These are pending pods, and those that one of the ``commands`` moves to new nodes. Not included
+    are pods whose place other pods have taken.
     """
-    return _nominated_nodes(snapshot, now, ())
-
-
-def _nominated_nodes(
-    snapshot: Snapshot, now: datetime, commands: Iterable[RunningCommand]
-) -> dict[str, str]:
     moving = list(filter(moves_pods, commands))
     replacements = {name for command in moving for name in command.replacements}
     expected = [
@@ -84,11 +83,11 @@ def _nominated_nodes(
         on_node = pods.by_node.get(node.name, ()) if node is not None else ()
         hosts.append(StateNode(node, claim, on_node))
     cluster = ClusterState(pods=snapshot.pods, daemon_sets=snapshot.daemon_sets)
-    seats: dict[str, str] = {}
+    seats: dict[str, Seat] = {}
     for claim, host, room in zip(expected, hosts, room_beside_daemons(hosts, cluster), strict=True):
         nominated = claim.metadata.annotations[NOMINATED].split()
         waiting = [unseated[key] for key in nominated if key in unseated]
-        seats.update((pod.key, host.node_name) for pod in waiting)
+        seats.update((pod.key, Seat(pod, host.node_name)) for pod in waiting)
         has_others = not set(pods.workload_names.get(host.node_name, ())) <= set(nominated)
         if has_others or host.allocatable:
             for pod in _displaced_pods(waiting, room, beside_others=has_others):

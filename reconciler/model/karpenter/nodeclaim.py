@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Final
@@ -11,7 +12,7 @@ import msgspec
 from reconciler.model.duration import parse_duration, parse_nillable
 from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.karpenter.nodepool import NodeClassRef, NodeSelectorRequirement
-from reconciler.model.kubernetes.metadata import Condition, Metadata, condition, true_types
+from reconciler.model.kubernetes.metadata import Condition, Metadata, true_types
 from reconciler.model.kubernetes.pod import Amounts, ResourceRequirements
 from reconciler.model.kubernetes.taint import Taint
 
@@ -46,6 +47,11 @@ class NodeClaimStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults
         """The types of its conditions that are True; a pass asks for them a dozen times."""
         return true_types(self.conditions)
 
+    @cached_property
+    def condition_by_type(self) -> Mapping[str, Condition]:
+        """Its conditions by type; of equal types the first counts."""
+        return {condition.type: condition for condition in reversed(self.conditions)}
+
 
 class NodeClaim(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A NodeClaim as recorded or observed; its spec never changes once it exists."""
@@ -69,7 +75,7 @@ class NodeClaim(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 
     def condition(self, kind: str) -> Condition | None:
         """Return the condition of that type, or None."""
-        return condition(self.status.conditions, kind)
+        return self.status.condition_by_type.get(kind)
 
     @property
     def is_deleting(self) -> bool:

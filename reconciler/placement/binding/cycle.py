@@ -69,7 +69,7 @@ class KubeScheduler:
         self._namespaces = namespaces
         self._suits = suits
         self._claims_in_use: Counter[str] = Counter()
-        self._shapes = SchedulingShapes(Peers(owners, assumes_template=True), profiles or {})
+        self.shapes = SchedulingShapes(Peers(owners, assumes_template=True), profiles or {})
         self._neighbourhoods: dict[SchedulingShape, tuple[Neighbourhood, int, int]] = {}
         self._repelling: Counter[SchedulingShape] = Counter()
         self._unaffected: dict[SchedulingShape, tuple[int, Neighbourhood | None]] = {}
@@ -106,7 +106,7 @@ class KubeScheduler:
             return known
         if known is not None and known.node.metadata.labels == node.metadata.labels:
             known.replace_node(node)
-            self._shapes.forget(known.number)
+            self.shapes.forget(known.number)
             self._record(None, known, 0)
             self._order = None
             return known
@@ -151,7 +151,7 @@ class KubeScheduler:
         for shape, count in host.shapes.items():
             self._record(shape, host, -count)
         self._record(None, host, -1)
-        self._shapes.forget(host.number)
+        self.shapes.forget(host.number)
 
     def bind(self, pod: Pod, host: HostNode) -> None:
         """Bind a pod to a node, and its unbound volumes to the zone of the node."""
@@ -161,7 +161,7 @@ class KubeScheduler:
 
     def put_pod(self, pod: Pod, host: HostNode) -> None:
         """Add a pod that is bound to a node, or assumed to be, or replace it by a newer version."""
-        shape = self._shapes.of(pod)
+        shape = self.shapes.of(pod)
         known = host.pods.get(pod.key)
         if known is not None:
             if known[1] is shape:
@@ -197,10 +197,6 @@ class KubeScheduler:
         if not before or shape not in self._repelling:
             self._repelling_number += 1
 
-    def profile_of(self, pod: Pod) -> Profile:
-        """Return the profile by which a pod is scheduled."""
-        return self._shapes.of(pod).profile
-
     def nominate(self, pod: Pod, node: str) -> None:
         """Keep room for a pod on a node that others are evicted from."""
         self._nominated.setdefault(node, {})[pod.key] = pod
@@ -228,7 +224,7 @@ class KubeScheduler:
         """
         if not self.hosts:
             return CycleResult(None)
-        shape = self._shapes.of(pod)
+        shape = self.shapes.of(pod)
         target = self.hosts.get(nominated)
         if target is not None and self.accepts(pod, target):
             return CycleResult(target)
@@ -253,7 +249,7 @@ class KubeScheduler:
 
     def accepts(self, pod: Pod, host: HostNode) -> bool:
         """Return whether a node passes the filters for a pod now, beside the pods nominated."""
-        shape = self._shapes.of(pod)
+        shape = self.shapes.of(pod)
         if not node_verdict(shape.rules, host, shape.profile).is_allowed:
             return False
         around = self._unaffected_neighbourhood(shape) or self._neighbourhood(shape)
@@ -263,7 +259,7 @@ class KubeScheduler:
 
     def _accepts_beside_nominated(self, pod: Pod, host: HostNode) -> bool:
         """Return whether a pod still passes with the pods that are nominated for the node."""
-        shape = self._shapes.of(pod)
+        shape = self.shapes.of(pod)
         others = [
             other
             for key, other in self._nominated[host.node.name].items()
@@ -281,7 +277,7 @@ class KubeScheduler:
 
     def may_help(self, pod: Pod, host: HostNode) -> bool:
         """Return whether a pod may fit on a node once other pods have left it."""
-        shape = self._shapes.of(pod)
+        shape = self.shapes.of(pod)
         around = self._neighbourhood(shape)
         if not node_verdict(shape.rules, host, shape.profile).is_allowed:
             return False
@@ -389,7 +385,7 @@ class KubeScheduler:
 
     def _volume_rejection(self, pod: Pod, host: HostNode) -> Plugin | None:
         """Return the first plugin that rejects a node for the volumes of a pod."""
-        profile, volumes = self._shapes.of(pod).profile, self.volumes
+        profile, volumes = self.shapes.of(pod).profile, self.volumes
         if self._suits is not None and not self._suits(pod, host.node):
             return Plugin.VOLUME_BINDING
         if volumes is None:
@@ -408,7 +404,7 @@ class KubeScheduler:
 
     def scores_by_node(self, pod: Pod) -> dict[str, int]:
         """Return the final score of each node that passes the filters, of as many as are scored."""
-        shape, start = self._shapes.of(pod), self._start
+        shape, start = self.shapes.of(pod), self._start
         around = self._neighbourhood(shape)
         found = self._feasible(pod, shape, around, set())
         self._start = start

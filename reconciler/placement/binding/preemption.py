@@ -64,7 +64,7 @@ def find_preemption(
 
     The cache of the scheduler is changed while nodes are tried, and restored.
     """
-    if not may_preempt(pod):
+    if not may_preempt(pod) or scheduler.shapes.least_priority >= _priority(pod):
         return None
     hosts = [host for host in scheduler.search_order if _has_less_important(host, pod)]
     wanted = max(len(hosts) * _CANDIDATES_PERCENT // 100, _CANDIDATES_MIN)

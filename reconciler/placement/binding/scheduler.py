@@ -252,7 +252,7 @@ class NodeBinder:
         """Ask for the eviction of other pods, if that makes room for this one."""
         if any(known.pod.key == pod.key for known in self.preemptions):
             return
-        if not self._scheduler.profile_of(pod).filters(Plugin.DEFAULT_PREEMPTION):
+        if not self._scheduler.shapes.of(pod).profile.filters(Plugin.DEFAULT_PREEMPTION):
             return
         found = find_preemption(self._scheduler, pod, self._budgets, self._seed)
         self._nominate(pod, found.node if found is not None else "")

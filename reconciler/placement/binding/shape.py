@@ -34,6 +34,8 @@ from reconciler.placement.topology.peers import Peers
 _NON_ZERO: Final = {CPU: "100m", MEMORY: "200Mi"}
 """What a container without a request counts as in scores (``schedutil.DefaultMilliCPURequest``)."""
 
+_PRIORITY_MAX: Final = 2**31 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
@@ -149,7 +151,7 @@ class SchedulingShapes:
     """Finds the shape of each pod.
 
     ``peers`` derives the selectors of default constraints, which the ``profiles`` of the schedulers
-    define.
+    define. ``least_priority`` is the lowest priority of all pods so far, bound or not.
     """
 
     def __init__(self, peers: Peers, profiles: Mapping[str, Profile]) -> None:
@@ -159,6 +161,7 @@ class SchedulingShapes:
         self._by_content: dict[tuple[object, bytes], SchedulingShape] = {}
         self._demands: dict[tuple[int, bytes], PodRequests] = {}
         self._rules: dict[tuple[int, bytes], NodeConstraints] = {}
+        self.least_priority = _PRIORITY_MAX
 
     def of(self, pod: Pod) -> SchedulingShape:
         """Return the shape of a pod."""
@@ -189,6 +192,7 @@ class SchedulingShapes:
         content = msgspec.json.encode((labels, spreads, is_default, near, apart), order="sorted")
         known = self._by_content.get((key, content))
         if known is None:
+            self.least_priority = min(self.least_priority, priority)
             known = self._by_content[key, content] = SchedulingShape(
                 namespace=pod.namespace,
                 labels=labels,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from types import MappingProxyType
 
 from reconciler.catalog.table import bits, indices, mask_of_flags
@@ -53,11 +54,14 @@ class LabelIndex:
         self._names = names
         self._labels = labels
         self._by_key: dict[str, dict[str | None, int]] = {}
-        self._keys = frozenset((HOSTNAME,)).union(*labels)
         by_taints: dict[tuple[Taint, ...], list[int]] = {}
         for index, row in enumerate(taints):
             by_taints.setdefault(row, []).append(index)
         self._taints = {row: bits(members) for row, members in by_taints.items()}
+
+    @cached_property
+    def _keys(self) -> frozenset[str]:
+        return frozenset((HOSTNAME,)).union(*self._labels)
 
     def values(self, key: str) -> dict[str | None, int]:
         """Return the nodes for each value of a label; None stands for nodes without it.

@@ -113,10 +113,14 @@ class PlanPlacements:
         """Return the claims by name, each with all pods placed on it."""
         if not self._claims:
             return ()
-        by_key = {pod.key: pod for pod in pods}
         pods_by_claim: dict[str, list[str]] = {}
         for pod, place in self._places.items():
             pods_by_claim.setdefault(place.where, []).append(pod)
+        have_more = any(
+            not set(claim.pods).issuperset(pods_by_claim.get(claim.name, ()))
+            for claim, _ in self._claims
+        )
+        by_key = {pod.key: pod for pod in pods} if have_more else {}
         made = [
             self._node_claim(c, r, pods_by_claim.get(c.name, []), by_key) for c, r in self._claims
         ]

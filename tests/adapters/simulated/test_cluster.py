@@ -54,6 +54,17 @@ def test_a_node_has_the_labels_of_kubelet_cloud_and_claim() -> None:
     assert node.spec.taints == ()
 
 
+def test_a_registered_node_has_our_finalizer_once_as_in_a_real_cluster() -> None:
+    sandbox = a_sandbox(nodes=1)
+    sandbox.observe()
+    sandbox.cluster.register("n0.internal", NodeClaim(Metadata(name="c")))
+    registered = sandbox.observe().nodes[0]
+    assert registered.metadata.finalizers == ("reconciler/termination",)
+
+    sandbox.cluster.add_finalizer("n0.internal")
+    assert sandbox.observe().nodes == (registered,)
+
+
 def test_startup_taints_are_removed_when_the_node_is_ready() -> None:
     sandbox = a_sandbox(nodes=1, ready_s=10)
     startup, own = Taint("example.com/agent", "NoExecute"), Taint("team", "NoSchedule", "a")
