@@ -10,6 +10,7 @@ import pytest
 from reconciler.catalog.aws.bundle import load
 from reconciler.catalog.aws.types import LABELS, TENANCIES
 from reconciler.catalog.names import LABEL_VALUES
+from reconciler.desired.rules.idle import check_requirements
 from reconciler.desired.workloads.shape import check_workload
 from reconciler.model.diagnostics import Severity
 from reconciler.model.duration import parse_span
@@ -66,6 +67,35 @@ def test_a_requirement_that_selects_no_type_is_reported(
     for operator in ("In", "Gt", "Lte") if values[0].isdigit() else ("In", "NotIn"):
         entry = {"key": key, "operator": operator, "values": values}
         assert pool_findings(requirements=[entry]) == ({code} if code else set())
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("node.kubernetes.io/instance-category", AWS + "instance-category"),
+        ("node.kubernetes.io/instance-types", "node.kubernetes.io/instance-type"),
+        ("kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
+        ("node.kubernetes.io/arch", "kubernetes.io/arch"),
+        ("topology.kubernetes.io/zones", "topology.kubernetes.io/zone"),
+        ("instance-family", AWS + "instance-family"),
+        ("karpenter.aws/instance-size", AWS + "instance-size"),
+        ("capacity-type", "karpenter.sh/capacity-type"),
+        ("node.kubernetes.io/lifecycle", None),
+        ("node.kubernetes.io/instance-type", None),
+        ("beta.kubernetes.io/arch", None),
+        ("failure-domain.beta.kubernetes.io/zone", None),
+        ("example.com/zone", None),
+        ("os", None),
+        ("team", None),
+    ],
+)
+def test_a_requirement_on_almost_a_label_of_instance_types_is_reported(
+    key: str, meant: str | None
+) -> None:
+    """Karpenter takes it as a label of one's own, and launches any type."""
+    entry = {"key": key, "operator": "In", "values": ["a"]}
+    hints = [f.hint for f in check_requirements([entry], ()) if f.code == "idle-requirement"]
+    assert hints == ([f"did you mean {meant}?"] if meant else [])
 
 
 def test_the_listed_values_of_labels_are_those_of_the_bundled_types() -> None:

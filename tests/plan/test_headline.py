@@ -199,6 +199,19 @@ def test_unknown_is_not_zero() -> None:
     assert summary_of(a_plan(at_rest=change(1, 2))).per_month == 100
 
 
+def test_a_change_of_no_object_costs_nothing_whatever_the_fleet_costs() -> None:
+    """A pull request that changes a README, or a template that nothing renders."""
+    plan = a_plan(at_rest=change(0, 0, (0, 0)), diagnostics=(NOBODY,))
+    assert summary_lines(plan) == ["This change has no effect: no object of the fleet changes."]
+    assert summary_of(plan).per_month == 0
+
+
+def test_nodes_of_unknown_workloads_are_not_counted_beside_an_invalid_base() -> None:
+    invalid = PlanFinding(severity="warning", code="base-invalid", message="the base has no plan")
+    lines = summary_lines(a_plan(diagnostics=(NOBODY, invalid)))
+    assert lines == ["Cost unknown: no workloads and no snapshot."]
+
+
 @pytest.mark.parametrize(
     ("op", "counts", "expected"),
     [

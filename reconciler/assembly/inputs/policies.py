@@ -12,7 +12,7 @@ from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.errors import ReconcilerError, UsageError
 from reconciler.model.text.nearest import did_you_mean
 from reconciler.plan.policies import binding_policies, judge_policies
-from reconciler.plan.render.headline import is_cost_unknown, unknown_cost_reason
+from reconciler.plan.render.headline import changes_nothing, is_cost_unknown, unknown_cost_reason
 from reconciler.plan.render.verdicts import full_verdict_of
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def judge(plan: Plan, policies: Sequence[Policy], now: datetime) -> Plan:
     from reconciler.adapters.cel.sandbox import evaluate
     from reconciler.plan.approval import encode_saved_plan
 
-    if is_cost_unknown(plan):
+    if is_cost_unknown(plan) and not changes_nothing(plan):
         why = unknown_cost_reason(plan)
         policies = [_failing(one, why) if reads_cost(one.expression) else one for one in policies]
     answers = evaluate(policies, encode_saved_plan(plan), now)

@@ -25,6 +25,7 @@ from reconciler.model.karpenter.labels import (
     REGISTERED,
     WELL_KNOWN_AWS,
     is_restricted,
+    normalize_label,
 )
 from reconciler.model.text.nearest import nearest
 from reconciler.model.text.quoting import quote_value
@@ -192,6 +193,34 @@ def check_requirements(requirements: Iterable[JsonDict], at: Pointer) -> Iterato
             yield _eks_finding(entry["key"], (*here, "key"))
         elif entry["key"] in _MEMORY_LABELS:
             yield from _memory_findings(entry, here)
+        elif (meant := _meant_label(entry["key"])) is not None:
+            message = (
+                f"{quote_value(entry['key'])} limits no instance type: none has this label, so it "
+                "only becomes a label of the nodes"
+            )
+            hint = f"did you mean {meant}?"
+            yield Finding("idle-requirement", (*here, "key"), message, hint, Severity.WARNING)
+
+
+def _meant_label(key: str) -> str | None:
+    """Return the label of instance types that was probably meant, None for a label of one's own.
+
+    Its name is right and its domain is not, or it is misspelled in a domain of Kubernetes or AWS.
+    """
+    if normalize_label(key) in WELL_KNOWN_AWS or is_restricted(key):
+        return None
+    domain, _, name = key.rpartition("/")
+    labels = {label.rpartition("/")[2]: label for label in sorted(WELL_KNOWN_AWS)}
+    if any(domain == known or domain.endswith(f".{known}") for known in _PUBLIC_DOMAINS):
+        near = nearest(name, labels, _NAME_SIMILARITY_MIN)
+        return labels[near] if near is not None else None
+    return labels.get(name) if name.startswith(_EKS_INSTANCE) or name in _TELLING else None
+
+
+_PUBLIC_DOMAINS: Final = ("kubernetes.io", "k8s.io", "k8s.aws", "amazonaws.com")
+_NAME_SIMILARITY_MIN: Final = 0.85
+_TELLING: Final = ("capacity-type",)
+"""Names that nobody gives to a label of another meaning; "zone" or "os" may be such a one."""
 
 
 def _eks_finding(key: str, at: Pointer) -> Finding:

@@ -59,6 +59,11 @@ def is_cost_unknown(plan: Plan) -> bool:
     return _has_unread_workloads(plan) and all(c.kind in WORKLOAD_KINDS for c in plan.changes)
 
 
+def changes_nothing(plan: Plan) -> bool:
+    """Return whether the fleet is that of its base, so that it costs the same, whatever that is."""
+    return not (plan.at_rest is None or plan.changes or plan.offers or is_new_fleet(plan))
+
+
 def only_budgets_change(plan: Plan) -> bool:
     """Return whether PodDisruptionBudgets change and nothing else, beside a cluster with its own.
 
@@ -140,6 +145,8 @@ def _change_facts(plan: Plan) -> list[str]:
     change = plan.at_rest
     assert change is not None, "the caller has seen one"
     if is_cost_unknown(plan):
+        if changes_nothing(plan):
+            return ["This change has no effect: no object of the fleet changes"]
         unknown = f"Cost unknown: {unknown_cost_reason(plan)}"
         if is_new_fleet(plan):
             unknown = f"New fleet of unknown cost: {unknown_cost_reason(plan)}"

@@ -20,6 +20,7 @@ from reconciler.model.text.quoting import without_backticks
 from reconciler.model.text.times import format_time
 from reconciler.plan.render.headline import (
     ActionCounts,
+    changes_nothing,
     cost_change,
     count_actions,
     deletes_every_pool,
@@ -136,7 +137,7 @@ def summary_lines(plan: Plan) -> list[str]:
     """Return the headline, then what else decides whether to merge or to apply."""
     return [
         headline(plan),
-        *([f"{first_pass(plan)}."] if has_invalid_base(plan) else []),
+        *_first_pass_line(plan),
         *policy_lines(plan),
         *_unschedulable_lines(plan),
         *_change_lines(plan),
@@ -145,6 +146,13 @@ def summary_lines(plan: Plan) -> list[str]:
         *_peak_line(plan),
         *_bound_line(plan),
     ]
+
+
+def _first_pass_line(plan: Plan) -> list[str]:
+    """Return what the first pass does, where that is all there is to say of a change."""
+    if not has_invalid_base(plan) or is_cost_unknown(plan):
+        return []
+    return [f"{first_pass(plan)}."]
 
 
 def _maximum_line(plan: Plan) -> list[str]:
@@ -184,7 +192,7 @@ def _monthly_change(plan: Plan, change: AtRest) -> float | None:
     Without any NodePool all nodes are gone at last, however long their pods hold them.
     """
     if is_cost_unknown(plan):
-        return None
+        return 0.0 if changes_nothing(plan) else None
     if deletes_every_pool(plan):
         return round(-change.before.per_hour * HOURS_A_MONTH, 9)
     return change.per_month
