@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 
 from reconciler.model.text.quoting import quote_value
@@ -85,6 +86,19 @@ class Schedule:
         """Whether it hits at the same minutes of every hour."""
         is_daily = self.any_day and self.any_weekday and len(self.months) == _MONTHS_A_YEAR
         return is_daily and len(self.hours) == _HOURS_A_DAY
+
+    @property
+    def longest_pause(self) -> timedelta | None:
+        """The longest time between two hits in UTC, None unless every week is the same."""
+        if not self.any_day or len(self.months) < _MONTHS_A_YEAR:
+            return None
+        hits = [
+            timedelta(days=day, hours=hour, minutes=minute)
+            for day in sorted(self.weekdays)
+            for hour in sorted(self.hours)
+            for minute in sorted(self.minutes)
+        ]
+        return max(b - a for a, b in pairwise([*hits, hits[0] + timedelta(weeks=1)]))
 
     def next_after(self, moment: datetime, zone: tzinfo = UTC) -> datetime | None:
         """Return the first hit strictly after ``moment``, in UTC; None if there is none in 5 years.

@@ -432,6 +432,22 @@ RISKS = [
 ]
 
 
+def test_what_is_wrong_with_a_changed_object_is_listed_and_with_others_not() -> None:
+    rows = (Change(kind="NodePool", name="web", op="update", file="web.yaml"),)
+    short = PlanFinding(
+        severity="warning", code="short-expiry", message="nodes are replaced",
+        file="web.yaml", line=7, path="spec.template.spec.expireAfter",
+    )  # fmt: skip
+    others = (
+        replace(short, file="other.yaml"),
+        PlanFinding(severity="warning", code="overlay-gate-off", message="the gate is off"),
+    )
+    bounded = change(1, 3, bounds=(0.0, 3 * HOUR))
+    lines = summary_lines(a_plan(at_rest=bounded, diagnostics=(short, *others), changes=rows))
+    assert "nodes expire before the fleet settles" in lines[0]
+    assert lines[2:] == ["web.yaml:7: expireAfter: nodes are replaced."]
+
+
 def test_what_a_change_brings_about_later_is_listed_below_the_first_line() -> None:
     lines = summary_lines(a_plan(at_rest=change(1, 3), diagnostics=tuple(RISKS)))
     assert lines[0] == (

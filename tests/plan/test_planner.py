@@ -391,6 +391,27 @@ def test_a_pool_that_no_instance_type_satisfies_is_named() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"cpu": "1000m"}, "limits.cpu is 1000m, and the smallest of its instance types has 2"),
+        ({"memory": "64"}, "limits.memory is 64, and the smallest of its instance types has 8Gi"),
+        ({"cpu": "2", "memory": "8Gi"}, None),
+        ({"cpu": "0"}, None),  # how one closes a NodePool
+        ({"nodes": "1"}, None),
+    ],
+)  # fmt: skip
+def test_a_pool_whose_limits_are_below_every_type_is_named(
+    limits: dict[str, str], message: str | None
+) -> None:
+    plan = plan_of(inputs([a_pool(limits=limits), a_class()]))
+    found = [d for d in plan.diagnostics if d.code == "limit-below-node"]
+    expected = [f"NodePool general cannot launch nodes: its {message}"] if message else []
+    assert [d.message for d in found] == expected
+    if "memory" in limits and found:
+        assert found[0].hint == "a number without a unit is bytes: did you mean 64Gi?"
+
+
 def test_offerings_that_are_unavailable_now_are_no_error_of_a_pool() -> None:
     everything = [
         (kind, zone, capacity_type, "")

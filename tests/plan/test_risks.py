@@ -61,6 +61,7 @@ def pool(**more: Any) -> dict[str, Any]:
         ({"budgets": [{"nodes": "0"}]}, {"budgets": [{"nodes": "0"}]}, False),
         ({"budgets": FREE}, {"budgets": [{"nodes": "0", "reasons": ["Drifted"]}]}, False),
         ({"budgets": FREE}, {"budgets": [{"nodes": "0", "schedule": "0 9 * * *", "duration": "8h"}]}, False),
+        ({"budgets": FREE}, {"budgets": [{"nodes": "0", "schedule": "@daily", "duration": "24h"}]}, True),
     ],
 )  # fmt: skip
 def test_budgets_that_a_change_closes_are_named(
@@ -77,6 +78,7 @@ def test_budgets_that_a_change_closes_are_named(
         ("Never", "720h", "NodePool web: every node is replaced after 720h (never before), and its pods are evicted"),
         ("24h", "336h", None),
         ("24h", "Never", None),
+        ("24h", "5m", None),  # the NodePool has a finding of its own
     ],
 )  # fmt: skip
 def test_nodes_that_expire_earlier_are_named(base: str, head: str, expected: str | None) -> None:
@@ -87,6 +89,30 @@ def test_nodes_that_expire_earlier_are_named(base: str, head: str, expected: str
 
     found = risks([expiring(base), WEB], [expiring(head), WEB])
     assert found.get("change-expires-earlier") == expected
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "expected"),
+    [
+        (None, "1h", "NodePool web: PodDisruptionBudgets and do-not-disrupt protect pods on a draining node for 1h (without end before), and drift may replace nodes that have such pods"),
+        ("1h", "5m", "NodePool web: PodDisruptionBudgets and do-not-disrupt protect pods on a draining node for 5m (1h before)"),
+        ("1h", None, "NodePool web: a drain waits without end for pods that PodDisruptionBudgets or do-not-disrupt protect (1h before), and drift no longer replaces their nodes"),
+        ("1h", "60m", None),
+        ("0s", "1h", None),
+        ("1h", "30s", None),  # the NodePool has a finding of its own
+    ],
+)  # fmt: skip
+def test_drains_that_end_at_another_time_are_named(
+    base: str | None, head: str | None, expected: str | None
+) -> None:
+    def draining(period: str | None) -> dict[str, Any]:
+        made = pool()
+        if period is not None:
+            made["spec"]["template"]["spec"]["terminationGracePeriod"] = period
+        return made
+
+    found = risks([draining(base), WEB], [draining(head), WEB])
+    assert found.get("change-of-grace-period") == expected
 
 
 @pytest.mark.parametrize(
@@ -189,6 +215,11 @@ def test_fewer_replicas_may_close_a_disruption_budget() -> None:
     assert found["change-blocks-evictions"].startswith(
         "PodDisruptionBudget default/web allows no eviction any more: all of its 3 pods must stay"
     )
+
+
+def test_an_overlay_whose_gate_is_off_values_no_node() -> None:
+    found = risks([pool(), WEB], [pool(), WEB, overlay(priceAdjustment="+50%")])
+    assert "change-of-overlay" not in found
 
 
 def test_an_overlay_changes_how_nodes_are_valued_and_not_what_they_cost_at_list_prices() -> None:

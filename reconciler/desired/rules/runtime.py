@@ -14,9 +14,11 @@ from typing import Any, Final
 
 from reconciler.desired.rules.devices import check_sharing
 from reconciler.desired.rules.idle import check_image_version, check_limits, check_requirements
+from reconciler.desired.rules.lifetimes import check_lifetimes
 from reconciler.model.diagnostics import Severity
 from reconciler.model.duration import parse_nanoseconds
 from reconciler.model.json import JsonDict
+from reconciler.model.karpenter.budget import Budget
 from reconciler.model.karpenter.imagefamily import image_family
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
@@ -358,9 +360,17 @@ def _budgets(data: dict[str, object]) -> Iterator[Finding]:
         here = ("spec", "disruption", "budgets", index)
         if "schedule" in budget or "timeZone" in budget:
             yield from _check_schedule(budget, here)
-        if budget.get("nodes") in ("0", "0%") and not {"schedule", "reasons"} & set(budget):
+        if budget.get("nodes") in ("0", "0%") and "reasons" not in budget and _never_ends(budget):
             message = "never allows voluntary disruption"
             yield Finding("never-disrupts", (*here, "nodes"), message, "", Severity.INFO)
+
+
+def _never_ends(budget: JsonDict) -> bool:
+    known = Budget(schedule=budget.get("schedule"), duration=budget.get("duration"))
+    try:
+        return known.never_ends
+    except ValueError:
+        return False  # reported where the schedule is checked
 
 
 def _check_schedule(budget: JsonDict, here: Pointer) -> Iterator[Finding]:
@@ -456,6 +466,7 @@ RUNTIME: Final[dict[str, tuple[Rule, ...]]] = {
         _idle_requirements((*_TEMPLATE, "requirements")),
         _idle_limits,
         _budgets,
+        check_lifetimes,
         _static_limit,
     ),
     "nodeclaim.v1": (

@@ -62,6 +62,20 @@ class Budget(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         """Return whether it limits ``reason``; without ``reasons`` it limits all."""
         return self.reasons is None or reason in self.reasons
 
+    @property
+    def never_ends(self) -> bool:
+        """Whether it applies at all times: each window reaches the next one, or there is none.
+
+        Raises:
+            ValueError: schedule or duration is invalid.
+        """
+        if self.schedule is None:
+            return self.duration is None
+        pause = parse_schedule(self.schedule).longest_pause
+        if pause is None or self.duration is None:
+            return False
+        return parse_duration(self.duration) >= pause
+
     def is_active(self, now: datetime) -> bool:
         """Return whether its window is open; without a schedule it always is.
 

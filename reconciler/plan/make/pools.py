@@ -22,17 +22,19 @@ from reconciler.catalog.adjusted.preference import (
 )
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.classfacts import ClassFacts, class_facts
-from reconciler.catalog.table import table_of
+from reconciler.catalog.table import indices, table_of
 from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.karpenter.labels import NODECLASS
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodeoverlay import NodeOverlay
 from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.resources import MEMORY, NODES
 from reconciler.model.settings import FeatureGate, MinValuesPolicy, Settings
 from reconciler.model.text.counting import format_count
 from reconciler.placement.explain.exclusion import no_types_rejection
+from reconciler.placement.explain.reasons import format_amount
 from reconciler.placement.nodes.space import SpaceBook
-from reconciler.placement.nodes.template import PoolTemplate
+from reconciler.placement.nodes.template import PoolTemplate, RemainingLimits
 from reconciler.placement.question import LaunchPool, Rejection
 from reconciler.source.resource import AUTO_MODE
 
@@ -200,6 +202,8 @@ def pool_types(facts: LaunchFacts) -> PoolTypes:
             [LaunchPool(e.node_pool, offered[e.name]) for e in empty], settings
         )
     findings += map(_no_types_finding, empty)
+    limited = (pool for pool in ready if pool.node_pool.spec.limits)
+    findings += filter(None, map(_limit_finding, _templates(limited, settings)))
     return PoolTypes(tuple(every.values()), tuple(ready), tuple(findings), every, tuple(not_ready))
 
 
@@ -299,17 +303,49 @@ def _pool_preferences(
 
 def _pools_without_types(pools: Iterable[LaunchPool], settings: Settings) -> list[PoolTemplate]:
     """Return the NodePools that no instance type satisfies, so that they can launch nothing."""
+    return [template for template in _templates(pools, settings) if not template.types]
+
+
+def _templates(pools: Iterable[LaunchPool], settings: Settings) -> Iterator[PoolTemplate]:
     best_effort = settings.min_values_policy is MinValuesPolicy.BEST_EFFORT
-    templates = (
-        PoolTemplate(p.node_pool, SpaceBook(table_of(p.types)), (), best_effort=best_effort)
-        for p in pools
-    )
-    return [template for template in templates if not template.types]
+    for pool in pools:
+        book = SpaceBook(table_of(pool.types))
+        yield PoolTemplate(pool.node_pool, book, (), best_effort=best_effort)
 
 
 def _no_types_finding(template: PoolTemplate) -> PlanFinding:
     message = no_types_rejection(template).message
     return PlanFinding(severity="warning", code=NO_INSTANCE_TYPES, message=message)
+
+
+def _limit_finding(template: PoolTemplate) -> PlanFinding | None:
+    """Return that the limits of a NodePool are below its smallest node, None if they are not.
+
+    A limit of zero is how one closes a NodePool.
+    """
+    limits, types = template.node_pool.limits(), template.types
+    if not types or 0 in limits.values():
+        return None
+    if RemainingLimits([template], (), ()).allowed_types(template):
+        return None
+    table = template.table
+    for name, amount in sorted(limits.items()):
+        if name == NODES or types & table.capacity_at_most(name, amount):
+            continue
+        least = min(table.types[i].capacity.get(name, 0) for i in indices(types))
+        given = template.node_pool.spec.limits[name]
+        message = (
+            f"NodePool {template.name} cannot launch nodes: its limits.{name} is {given}, and the "
+            f"smallest of its instance types has {format_amount(name, least)}"
+        )
+        hint = "raise the limit"
+        if name == MEMORY and str(given).isdigit():
+            hint = f"a number without a unit is bytes: did you mean {given}Gi?"
+        return PlanFinding(
+            severity="warning", code="limit-below-node", message=message,
+            path=f"spec.limits.{name}", hint=hint,
+        )  # fmt: skip
+    return None
 
 
 def _unready_finding(pool: NodePool, facts: LaunchFacts) -> PlanFinding | None:

@@ -164,6 +164,7 @@ def _change_facts(plan: Plan) -> list[str]:
         _cost_phrase(
             change,
             has_backtest=plan.backtest is not None,
+            limit=_limit_phrase(plan),
             ends=bool(stranded_pods(plan)) and not change.newly_unschedulable,
         ),
         change,
@@ -187,7 +188,7 @@ def _new_fleet_facts(plan: Plan, change: AtRest) -> list[str]:
     lost = f"{format_count(pods, 'pod')} cannot be scheduled" if pods else ""
     if change.bounds is not None:
         low, high = (format_monthly(bound) for bound in change.bounds)
-        what = f"about {nodes}, {low} to {high}/month (the search reached its work limit)"
+        what = f"about {nodes}, {low} to {high}/month ({_limit_phrase(plan)})"
         return [f"New fleet: {what}", lost]
     runs = ""
     if change.range is not None:
@@ -294,15 +295,27 @@ def _interval(found: CostDifference, runs: int) -> str:
     return "" if low == high else f" ({low} to {high} in {format_count(runs, 'run')})"
 
 
-def _cost_phrase(change: AtRest, *, has_backtest: bool = False, ends: bool = False) -> str:
+_WORK_LIMIT: Final = "the search reached its work limit"
+
+
+def _limit_phrase(plan: Plan) -> str:
+    """Return why only bounds of a cost are known."""
+    if any(finding.code == "short-expiry" for finding in plan.diagnostics):
+        return "nodes expire before the fleet settles"
+    return _WORK_LIMIT
+
+
+def _cost_phrase(
+    change: AtRest, *, has_backtest: bool = False, ends: bool = False, limit: str = _WORK_LIMIT
+) -> str:
     """Return what the change costs a month in steady state, with its interval.
 
+    ``limit`` is why only bounds are known, if that is so.
     ``ends`` is whether pods lose their place with their present nodes.
     """
     amount = f"{format_monthly(change.per_hour, signed=True)}/month"
     if change.bounds is not None:
         low, high = (format_monthly(bound, signed=True) for bound in change.bounds)
-        limit = "the search reached its work limit"
         return f"This change: about {amount}, between {low} and {high} ({limit})"
     mean = f"This change: {amount}"
     none = _NO_EFFECT_NOW if has_backtest else _NO_EFFECT

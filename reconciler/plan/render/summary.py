@@ -29,6 +29,7 @@ from reconciler.plan.render.headline import (
     headline,
     is_cost_unknown,
 )
+from reconciler.plan.render.risks import risk_lines
 from reconciler.plan.render.stuck import stuck_lines
 from reconciler.plan.render.unplaced import (
     has_nodes,
@@ -322,7 +323,7 @@ def _change_lines(plan: Plan) -> list[str]:
         replayed.append(backtest_sentence(backtest))
     if change is None or is_cost_unknown(plan):
         drifting = _drifting_lines(plan) if change is not None else []
-        lines = [*drifting, *_risk_lines(plan)]
+        lines = [*drifting, *risk_lines(plan)]
         return [*replayed, *lines]
     codes = {finding.code for finding in plan.diagnostics}
     if "region-changed" in codes:
@@ -331,7 +332,7 @@ def _change_lines(plan: Plan) -> list[str]:
         *replayed,
         *_rollout_lines(plan, change),
         *([] if deletes_every_pool(plan) else [*_shares_line(change), *stuck_lines(change.stuck)]),
-        *_risk_lines(plan),
+        *risk_lines(plan),
     ]
 
 
@@ -345,36 +346,6 @@ def _drifting_lines(plan: Plan) -> list[str]:
 
 
 _DRIFTING_SHOWN: Final = 3
-
-_RISKS: Final = (
-    "image-version",
-    "change-not-included",
-    "change-never-disrupts",
-    "change-blocks-evictions",
-    "change-of-budgets",
-    "change-untolerated-taint",
-    "change-of-architecture",
-    "change-of-spot-types",
-    "change-adds-taint",
-    "change-lowers-limit",
-    "change-follows-images",
-    "change-expires-earlier",
-    "change-consolidates-later",
-    "change-of-overlay",
-)
-"""The findings that a reviewer must see at once, in this order."""
-
-
-def _risk_lines(plan: Plan) -> list[str]:
-    """Return what the change brings about later (``plan.rest.risks``)."""
-    found = [f for f in plan.diagnostics if f.code in _RISKS]
-    found.sort(key=lambda finding: _RISKS.index(finding.code))
-    lines = [f"{without_backticks(finding.message)}." for finding in found[:_RISKS_SHOWN]]
-    more = len(found) - _RISKS_SHOWN
-    return [*lines, f"And {more} more (see the notes)."] if more > 0 else lines
-
-
-_RISKS_SHOWN: Final = 4
 
 
 def _rollout_lines(plan: Plan, change: AtRest) -> list[str]:

@@ -31,7 +31,7 @@ def disruption_rules(pool: NodePool, settings: Settings) -> list[str]:
 def _format_budget(budget: Budget, noun: str) -> str:
     """Return a budget in words: ``at most 2 nodes``, ``closed Mon–Fri 07:00–20:00 UTC``."""
     when = ""
-    if budget.schedule is not None and budget.duration is not None:
+    if budget.schedule is not None and budget.duration is not None and not budget.never_ends:
         when = _format_window(budget.schedule, budget.duration, budget.time_zone)
     if budget.nodes in ("0", "0%"):
         text = f"closed {when}" if when else f"never any {noun}"

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from reconciler.catalog.catalog import Catalog
 from reconciler.desired.objects import node_classes, node_pools
+from reconciler.desired.rules.lifetimes import SHORT_GRACE, SHORT_LIFE
 from reconciler.desired.workloads.pods import workloads_of
 from reconciler.disruption.gates.budgets import budget_reasons
 from reconciler.model.decision.changes import Change
@@ -21,6 +22,7 @@ from reconciler.model.kubernetes.cluster import PodDisruptionBudget
 from reconciler.model.kubernetes.eviction import desired_healthy
 from reconciler.model.kubernetes.taint import repelling_taints
 from reconciler.model.resources import MILLI, PODS, Resources, add_resources
+from reconciler.model.settings import FeatureGate
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_monthly
 from reconciler.observed.state import ClusterState
@@ -47,13 +49,14 @@ def risks_of(
         *_closed_pools(pools, pair),
         *_other_times(pools, pair),
         *_earlier_expiries(pools),
+        *_other_grace_periods(pools),
         *_later_consolidation(pools),
         *_untolerated_taints(pools, cluster),
         *_lower_limits(pools, cluster),
         *(offer_risks(pair, changes) if changes else ()),
         *_blocked_evictions(pair),
         *_moving_aliases(pair),
-        *_overlay_prices(changes, change),
+        *(_overlay_prices(changes, change) if _values_nodes(pair) else ()),
     )
 
 
@@ -181,8 +184,8 @@ def _earlier_expiries(pools: Iterable[_ChangedPool]) -> Iterator[PlanFinding]:
     """Yield the NodePools whose nodes expire earlier: how often each is replaced is no cost."""
     for pool in pools:
         old, new = pool.before.expires_after, pool.after.expires_after
-        if new is None or (old is not None and new >= old):
-            continue
+        if new is None or (old is not None and new >= old) or new < SHORT_LIFE:
+            continue  # a short life has a finding of its own
         earlier = "never" if old is None else pool.before.spec.template.spec.expire_after
         yield pool.finding(
             "info",
@@ -190,6 +193,38 @@ def _earlier_expiries(pools: Iterable[_ChangedPool]) -> Iterator[PlanFinding]:
             path="spec.template.spec.expireAfter",
             what=f"every node is replaced after {pool.after.spec.template.spec.expire_after} "
             f"({earlier} before), and its pods are evicted",
+        )
+
+
+def _other_grace_periods(pools: Iterable[_ChangedPool]) -> Iterator[PlanFinding]:
+    """Yield the NodePools whose drains end earlier, or no longer end at all.
+
+    The period ends what protects pods, and lets drift replace nodes with such pods.
+    """
+    for pool in pools:
+        old, new = pool.before.termination_grace_period, pool.after.termination_grace_period
+        if new == old or (
+            new is not None and (new < SHORT_GRACE or (old is not None and new > old))
+        ):
+            continue  # a short period has a finding of its own
+        text = pool.after.spec.template.spec.termination_grace_period
+        earlier = pool.before.spec.template.spec.termination_grace_period
+        what = (
+            f"PodDisruptionBudgets and do-not-disrupt protect pods on a draining node for {text} "
+            f"({earlier or 'without end'} before)"
+        )
+        if new is None:
+            what = (
+                "a drain waits without end for pods that PodDisruptionBudgets or do-not-disrupt "
+                f"protect ({earlier} before), and drift no longer replaces their nodes"
+            )
+        elif old is None:
+            what = f"{what}, and drift may replace nodes that have such pods"
+        yield pool.finding(
+            "info",
+            code="change-of-grace-period",
+            path="spec.template.spec.terminationGracePeriod",
+            what=what,
         )
 
 
@@ -279,8 +314,8 @@ def _lower_limits(pools: Iterable[_ChangedPool], cluster: ClusterState) -> Itera
 
 
 def _is_closed(pool: NodePool, inputs: Inputs) -> bool:
-    """Return whether budgets without a schedule forbid every voluntary disruption of the pool."""
-    always = [b for b in pool.spec.disruption.budgets if b.schedule is None]
+    """Return whether its budgets forbid every voluntary disruption of the pool at all times."""
+    always = [b for b in pool.spec.disruption.budgets if b.never_ends]
     reasons = budget_reasons(inputs.settings)
     return all(not allowance(always, reason, _MANY, inputs.now).nodes for reason in reasons)
 
@@ -356,6 +391,11 @@ def with_list_costs(change: AtRest, pair: RevisionPair, changes: Iterable[Change
     if before is None or after is None:
         return change
     return replace(change, list_costs=ListCosts(before=before, after=after))
+
+
+def _values_nodes(pair: RevisionPair) -> bool:
+    """Return whether NodeOverlays have an effect, before the change or after it."""
+    return any(side.settings.gate(FeatureGate.NODE_OVERLAY) for side in (pair.base, pair.head))
 
 
 def _overlay_prices(changes: Iterable[Change], change: AtRest) -> Iterator[PlanFinding]:

@@ -1,0 +1,69 @@
+"""What a change brings about later, and what is wrong with the objects that it changes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reconciler.model.decision.finding import PlanFinding
+from reconciler.model.text.quoting import without_backticks
+from reconciler.plan.value.plan import Plan
+
+_RISKS: Final = (
+    "image-version",
+    "change-not-included",
+    "change-never-disrupts",
+    "change-blocks-evictions",
+    "change-of-budgets",
+    "change-untolerated-taint",
+    "change-of-architecture",
+    "change-of-spot-types",
+    "change-adds-taint",
+    "change-lowers-limit",
+    "change-follows-images",
+    "change-expires-earlier",
+    "change-of-grace-period",
+    "change-consolidates-later",
+    "change-of-overlay",
+)
+"""The findings that a reviewer must see at once, in this order."""
+
+
+def risk_lines(plan: Plan) -> list[str]:
+    """Return what the change brings about later (``plan.rest.risks``)."""
+    found = [f for f in plan.diagnostics if f.code in _RISKS or _is_of_change(plan, f)]
+    found.sort(key=lambda f: (*_RISKS, *_RISKS_OF_FILES).index(f.code))
+    lines = [f"{without_backticks(_risk_phrase(f))}." for f in found[:_RISKS_SHOWN]]
+    more = len(found) - _RISKS_SHOWN
+    return [*lines, f"And {more} more (see the notes)."] if more > 0 else lines
+
+
+_RISKS_SHOWN: Final = 4
+_RISKS_OF_FILES: Final = (
+    "short-expiry",
+    "short-grace-period",
+    "idle-requirement",
+    "idle-limit",
+    "idle-consolidation",
+    "limit-below-node",
+    "memory-unit",
+    "overlay-gate-off",
+)
+"""The findings on an object that a reviewer must see at once if the object changes."""
+
+
+def _is_of_change(plan: Plan, finding: PlanFinding) -> bool:
+    """Return whether a finding is on an object that changes: its file does, if it is in one."""
+    if finding.code not in _RISKS_OF_FILES or plan.at_rest is None:
+        return False
+    kind = "NodeOverlay" if finding.code == "overlay-gate-off" else "NodePool"
+    return any(
+        change.kind == kind and change.op != "delete" and finding.file in (None, change.file)
+        for change in plan.changes
+    )
+
+
+def _risk_phrase(finding: PlanFinding) -> str:
+    """Return a message with the field that it is about, if it does not name an object."""
+    if finding.code not in _RISKS_OF_FILES or finding.path is None or finding.file is None:
+        return finding.message
+    return f"{finding.file}:{finding.line}: {finding.path.rpartition('.')[2]}: {finding.message}"
