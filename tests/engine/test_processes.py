@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
@@ -201,6 +202,56 @@ def recorded(site: Site) -> list[str]:
 def everything(site: Site) -> list[str]:
     with open_state(str(site.state), site.folder.name, create=False) as state:
         return list(export_lines(state.database))
+
+
+def copy_state(site: Site, folder: Path) -> None:
+    """Copy the database of a running process as SQLite's own backup does."""
+    folder.mkdir(exist_ok=True)
+    with (
+        sqlite3.connect(Path(site.state) / "state.db") as source,
+        sqlite3.connect(folder / "state.db") as target,
+    ):
+        source.backup(target)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("moment", "joining"), [("launching", 6), ("launched", 3)])
+def test_an_older_state_that_is_restored_launches_nothing_again(
+    site: Site, tmp_path: Path, moment: str, joining: int
+) -> None:
+    """What the copied journal announced is recorded; what it does not know waits for a person."""
+    (site.folder / "workloads" / "frontend.yaml").unlink()
+    copied = tmp_path / "copied"
+    if moment == "launching":
+
+        def copy_at_the_first_launch(operation: str) -> None:
+            if operation == "CreateFleet" and not copied.exists():
+                copy_state(site, copied)
+
+        site.cloud.after_call = copy_at_the_first_launch
+    site.finish("apply", "--auto-approve")
+    if moment == "launched":
+        copy_state(site, copied)
+        site.change("workloads/api.yaml", "replicas: 6", "replicas: 9")
+        site.finish("apply", "--auto-approve")
+    launched = set(site.cloud.running_instances())
+    shutil.rmtree(site.state)
+    copied.rename(site.state)
+    daemon = site.start("run", "--interval", "1s")
+    log = LogReader(daemon)
+    if moment == "launched":
+        wait_for(lambda: log.has("Unknown"))
+        assert f"launches and disruption are suspended: {joining} instances" in log.text
+        daemon.send_signal(signal.SIGTERM)
+        daemon.wait(timeout=60)
+        site.finish("state", "adopt", "--yes")
+        daemon = site.start("run", "--interval", "1s")
+        log = LogReader(daemon)
+    wait_for(lambda: log.text.count("Initialized") == joining)
+    daemon.send_signal(signal.SIGTERM)
+    daemon.wait(timeout=60)
+    assert daemon.returncode == 0
+    assert set(site.cloud.running_instances()) == launched
 
 
 @pytest.mark.exhaustive
