@@ -14,7 +14,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from reconciler.desired.workloads.kinds import WORKLOAD_KINDS, PodGroup, WorkloadKind
+from reconciler.desired.workloads.kinds import WORKLOAD_KINDS, PodGroup
 from reconciler.desired.workloads.steps import CLUSTER_STEPS
 from reconciler.plan.run import TRANSITIONS
 
@@ -202,10 +202,15 @@ def _transition_table(kind: str) -> str:
 def workloads_page() -> str:
     """Return the page about workloads, with the tables of kinds and of the steps of a cluster."""
     page = WORKLOADS.read_text(encoding="utf-8")
-    kinds: dict[tuple[str, str], list[str]] = {}
+    groups: dict[tuple[str, str], dict[str, list[str]]] = {}
     for kind in WORKLOAD_KINDS:
-        for cells in _kind_cells(kind):
-            kinds.setdefault((kind.group, cells), []).append(kind.kind)
+        for group in kind.groups:
+            name = "each group" if group.each else group.suffix
+            counts = groups.setdefault((kind.group, kind.kind), {})
+            counts.setdefault(_format_count(group), []).append(name)
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for (api, name), counts in groups.items():
+        kinds.setdefault((api, _count_cell(counts)), []).append(name)
     done = (f"| {step.actor} | {step.effect} |" for step in CLUSTER_STEPS if step.done_in)
     left_out = (
         f"| {step.actor} | {step.effect} | {step.limit} |"
@@ -214,11 +219,11 @@ def workloads_page() -> str:
     )
     tables = {
         "kinds": (
-            "| kind | pods | number of pods |",
-            "|---|---|---|",
+            "| kind | number of pods |",
+            "|---|---|",
             *(
-                f"| {', '.join(names)}{f' ({group})' if group else ''} | {cells} |"
-                for (group, cells), names in kinds.items()
+                f"| {', '.join(names)}{f' ({api})' if api else ''} | {cell} |"
+                for (api, cell), names in kinds.items()
             ),
         ),
         "steps": (
@@ -240,11 +245,13 @@ def workloads_page() -> str:
     return page
 
 
-def _kind_cells(kind: WorkloadKind) -> Iterator[str]:
-    """Yield the cells of a kind after its name, for each group of its pods."""
-    for group in kind.groups:
-        each = "each group" if group.each else group.suffix or "all"
-        yield f"{each} | {_format_count(group)}"
+def _count_cell(counts: dict[str, list[str]]) -> str:
+    """Return the numbers of pods of a kind, each with the groups of pods that have it."""
+    texts = []
+    for count, names in counts.items():
+        named = ", ".join(filter(None, dict.fromkeys(names)))
+        texts.append(f"{named}: {count}" if named else count)
+    return "; ".join(texts)
 
 
 def _format_count(group: PodGroup) -> str:

@@ -37,14 +37,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 Argument = tuple[str, str]
 PREFIXES = ("karpenter_", "reconciler_")
 EXIT_CODES_OF_COMMANDS = """
-`--detailed-exitcode` exists so that a script can tell "nothing to do" from "there are changes":
-
-```
-reconciler plan fleet --detailed-exitcode
-```
-
-An error is one line on stderr: what is wrong, where, and what to do. A traceback is printed only
-with `--debug`. See [policies](policies.md#exit-codes) for the options that lead to exit code 3.
+With `plan --detailed-exitcode`, a script can tell "nothing to do" from "there are changes".
+[Policies](policies.md#exit-codes) lists the options that lead to exit code 3.
 """
 FINDINGS = """Each finding ends with its code in brackets, which `reconciler explain CODE` explains.
 A failed [policy](policies.md) has the code `policy-` and its name. Any other code, such as
@@ -170,8 +164,7 @@ def commands() -> str:
             "can be repeated. Wrong usage, such as a flag without effect on the command, exits 1.\n"
             "`-o json` and `-o yaml` print the same document.\n"
             "\n"
-            "Without PATH, the fleet is the current folder or the nearest one above it with a\n"
-            "`reconciler.yaml`. The search ends at the top of the git repository, and ignores\n"
+            "The search for the fleet folder ends at the top of the git repository, and ignores\n"
             "files of other users. A PATH inside a fleet is an error that names the folder to\n"
             "pass.\n"
         ),

@@ -173,7 +173,7 @@ def add_path(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=None,
         metavar="PATH",
-        help="fleet folder (default: this folder, or the nearest above it with a reconciler.yaml)",
+        help="fleet folder (default: this one, or the nearest above with a reconciler.yaml)",
     )
 
 
@@ -184,8 +184,8 @@ def add_paths(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         default=None,
         metavar="PATH",
-        help="fleet folder, or a folder that contains fleets; several may be named (default: this "
-        "folder, or the nearest above it with a reconciler.yaml)",
+        help="fleet folders, or folders of fleets (default: this one, or the nearest above with a "
+        "reconciler.yaml)",
     )
 
 
@@ -244,7 +244,7 @@ def add_sweep(add: Callable[..., object], what: str) -> None:
     )  # fmt: skip
     add(
         "--cache", metavar="PLACE",
-        help="keep results in a folder or at s3://BUCKET/FOLDER, and use those kept; needs --now",
+        help="keep and reuse results in a folder or at s3://BUCKET/FOLDER; needs --now",
     )  # fmt: skip
 
 

@@ -34,13 +34,12 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--allowed-host", metavar="NAME", action="append", default=[],
-        help="another host name under which browsers reach the dashboard (default: "
-        f"{HOSTS_VARIABLE}, separated by commas; repeatable)",
+        help=f"another host name of the dashboard (default: {HOSTS_VARIABLE}, separated by commas; "
+        "repeatable)",
     )  # fmt: skip
     parser.add_argument(
         "--trusted-header", metavar="NAME", default="",
-        help="header in which a proxy names the user it has authenticated (instead of "
-        f"{TOKEN_VARIABLE})",
+        help=f"header in which a proxy names the user (instead of {TOKEN_VARIABLE})",
     )  # fmt: skip
 
 

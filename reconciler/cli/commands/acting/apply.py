@@ -63,8 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the plan, the fleet and the timeout."""
     parser.add_argument(
         "words", nargs="*", metavar="[PLAN] [PATH]",
-        help="file of a saved plan (- for stdin); fleet folder (default: this folder, or the "
-        "nearest above it with a reconciler.yaml)",
+        help="file of a saved plan (- for stdin); fleet folder (default: this one, or the nearest "
+        "above with a reconciler.yaml)",
     )  # fmt: skip
     parser.add_argument("--plan", metavar="FILE", help="apply a plan saved with `plan --out FILE`")
     parser.add_argument(
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--simulated", dest="is_simulated", action="store_true",
-        help="act on a simulated EC2 and cluster in this process; nothing is launched in AWS",
+        help="act on a simulated EC2 and cluster; nothing is launched in AWS",
     )  # fmt: skip
     parser.add_argument(
         "--timeout", default="30m", metavar="DURATION",

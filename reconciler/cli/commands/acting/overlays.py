@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add(
         "--disabled", action="store_true",
-        help="write overlays that require a label that no node has, to inspect them first",
+        help="write overlays without effect: they require a label that no node has",
     )  # fmt: skip
     inputs.add_context(parser)
     inputs.add_output(parser)

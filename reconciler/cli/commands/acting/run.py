@@ -47,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--simulated", dest="is_simulated", action="store_true",
-        help="act on a simulated EC2 and cluster in this process, with the dashboard at "
-        f"http://{DASHBOARD} unless --listen names another address",
+        help=f"act on a simulated EC2 and cluster, with the dashboard at http://{DASHBOARD} unless "
+        "--listen is given",
     )  # fmt: skip
     parser.add_argument(
         "--log-format", choices=("text", "json"), default="text",

@@ -61,12 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add(
         "--no-records", action="store_true",
-        help="capture the objects of the cluster, without what is recorded for the fleet",
+        help="capture the objects of the cluster without the records of the fleet",
     )  # fmt: skip
     inputs.add_context(parser)
     add(
         "--kubectl", metavar="PROGRAM",
-        help="use this kubectl instead of the API; records of a fleet are then left out",
+        help="use this kubectl instead of the API, without the records of a fleet",
     )  # fmt: skip
     add(
         "-o", "--output", choices=("json", "yaml"), default="json", metavar="FORMAT",

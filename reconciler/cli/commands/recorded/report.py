@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_path(parser)
     parser.add_argument(
         "--since", metavar="DURATION|TIME", default="7d",
-        help="when the period begins, as a time or as a duration before now (default: 7d)",
+        help="start of the period: a time, or a duration before now (default: 7d)",
     )  # fmt: skip
     inputs.add_output(parser)
     inputs.add_flags(parser, inputs.RECORDED)

@@ -84,7 +84,7 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
         )  # fmt: skip
         parser.add_argument(
             "--dry-run", dest="is_dry_run", action="store_true",
-            help="show what would be removed, but remove nothing",
+            help="show what would be removed; remove nothing",
         )  # fmt: skip
     inputs.add_output(parser)
     inputs.add_flags(parser, inputs.RECORDED)

@@ -103,28 +103,26 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
         add("--context", metavar="NAME", help="context of the cluster, if several are watched")
         add(
             "--since", metavar="DURATION|TIME", default="30d",
-            help="when the report begins: a time, or a duration before now (default: 30d)",
+            help="start of the report: a time, or a duration before now (default: 30d)",
         )  # fmt: skip
         inputs.add_output(parser)
         inputs.add_flags(parser, inputs.RECORDED)
         return
     add(
         "--context", metavar="NAME", action="append", default=[],
-        help="context of the kubeconfig to use; repeat it to watch several clusters, each with a "
-        "record of its own",
+        help="context of the kubeconfig to use, one for each cluster to watch (repeatable)",
     )  # fmt: skip
     add(
         "--interval", default="500ms", metavar="DURATION",
-        help="time between two observations; Karpenter collects pods for a second (default: 500ms)",
+        help="time between two observations (default: 500ms)",
     )  # fmt: skip
     add(
         "--episodes", metavar="DIR",
-        help="save wrong predictions in this folder, at most 200 files that can be replayed",
+        help="save up to 200 wrong predictions in this folder, for `watch replay`",
     )  # fmt: skip
     add(
         "--publish", metavar="PLACE",
-        help="write snapshots of the cluster to a file, s3://BUCKET/KEY, or git:BRANCH:PATH, for "
-        "plans without access to it",
+        help="write snapshots of the cluster to a file, s3://BUCKET/KEY, or git:BRANCH:PATH",
     )  # fmt: skip
     add(
         "--publish-interval", default="10m", metavar="DURATION",
