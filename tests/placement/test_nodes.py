@@ -298,10 +298,18 @@ def test_a_missing_hostname_label_defaults_to_the_node_name() -> None:
     assert not placement.on_nodes
 
 
+HERE = {HOST: "n1"}
+TAINT = {"key": "example.com/own", "effect": "NoSchedule"}
+
+
 @given(
     st.lists(
         st.tuples(
-            st.lists(st.tuples(st.sampled_from("24"), st.booleans()), min_size=1, max_size=3),
+            st.lists(
+                st.tuples(st.sampled_from("24"), st.booleans(), st.booleans()),
+                min_size=1,
+                max_size=3,
+            ),
             st.sampled_from(["", "1", "2"]),
         ),
         min_size=2,
@@ -310,13 +318,15 @@ def test_a_missing_hostname_label_defaults_to_the_node_name() -> None:
 )
 @settings(max_examples=examples(300), deadline=None)
 def test_a_scheduler_with_the_memory_of_others_places_as_a_new_one(
-    courses: list[tuple[list[tuple[str, bool]], str]],
+    courses: list[tuple[list[tuple[str, bool, bool]], str]],
 ) -> None:
     memory, last = SchedulerMemory(), None
     for nodes, daemon_cpu in courses:
-        world = [a_pool(), *pods(6), *([a_daemon_set("d", daemon_cpu)] if daemon_cpu else ())]
-        for n, (cpu, is_used) in enumerate(nodes):
-            world += a_node(f"n{n}", cpu)
+        world = [a_pool(), *pods(6)]
+        if daemon_cpu:
+            world += [a_daemon_set("d", daemon_cpu), a_daemon_set("one", "1", nodeSelector=HERE)]
+        for n, (cpu, is_used, is_tainted) in enumerate(nodes):
+            world += a_node(f"n{n}", cpu, taints=[TAINT] if is_tainted else [])
             world += [a_pod(f"r{n}", node=f"n{n}")] if is_used else []
         scheduler, cluster = a_scheduler(world)
         last = cluster.with_shared_nodes(last) if last is not None else cluster

@@ -7,7 +7,7 @@ takes a few ``&`` operations. A pass only records what it uses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -48,16 +48,20 @@ class LabelIndex:
         self,
         names: Sequence[str],
         labels: Sequence[Mapping[str, str]],
-        taints: Iterable[tuple[Taint, ...]],
+        taints: Sequence[tuple[Taint, ...]],
     ) -> None:
         self.all = (1 << len(names)) - 1
         self._names = names
         self._labels = labels
+        self._taints = taints
         self._by_key: dict[str, dict[str | None, int]] = {}
-        by_taints: dict[tuple[Taint, ...], list[int]] = {}
-        for index, row in enumerate(taints):
-            by_taints.setdefault(row, []).append(index)
-        self._taints = {row: bits(members) for row, members in by_taints.items()}
+
+    @cached_property
+    def _by_taints(self) -> Mapping[tuple[Taint, ...], int]:
+        found: dict[tuple[Taint, ...], list[int]] = {}
+        for index, row in enumerate(self._taints):
+            found.setdefault(row, []).append(index)
+        return {row: bits(members) for row, members in found.items()}
 
     @cached_property
     def _keys(self) -> frozenset[str]:
@@ -105,10 +109,17 @@ class LabelIndex:
             mask &= self._nodes_matching(wanted)
         return mask
 
+    def nodes_meeting_demand(self, demand: Demand) -> int:
+        """Return the nodes whose labels meet a demand."""
+        mask = self.nodes_meeting(demand.requirements)
+        if demand.hostname is not None:
+            mask &= self.nodes_meeting({HOSTNAME: demand.hostname})
+        return mask
+
     def nodes_tolerated_by(self, tolerations: tuple[Toleration, ...]) -> int:
         """Return the nodes whose taints are all tolerated."""
         mask = 0
-        for taints, members in self._taints.items():
+        for taints, members in self._by_taints.items():
             if not taints or not untolerated_taints(taints, tolerations):
                 mask |= members
         return mask
@@ -359,9 +370,7 @@ class Nodes:
         self._requirements: dict[int, Requirements] = {}
         rows = sorted(targets, key=lambda t: (not t.is_initialized, t.name))
         self._rows = rows
-        self.labels = LabelIndex(
-            [t.name for t in rows], [t.labels for t in rows], (t.taints for t in rows)
-        )
+        self.labels = _index_labels(rows)
         self._suited: dict[tuple[Demand, tuple[Toleration, ...]], int] = {}
         self._roomy: dict[Shape, int] = {}
         self._rich: dict[tuple[str, int], int] = {}
@@ -395,28 +404,13 @@ class Nodes:
         if not running:
             return self._rows
         found = known.beside(running, self._rows)
-        fresh = mask_of_flags(row is None for row in found)
-        due: dict[int, list[Resources]] = {index: [] for index in indices(fresh)}
-        for daemon in running if fresh else ():
-            # as in Karpenter, only the first alternative counts on an existing node
-            demand = Demand(daemon.terms[0])
-            for index in indices(fresh & self.suitable_nodes(demand, daemon.tolerations)):
-                due[index].append(daemon.requests)
-        rows = [row or plain for row, plain in zip(found, self._rows, strict=True)]
-        for index, lists in due.items():
-            row = rows[index]
-            if not lists:
-                known.keep(row, row)
-                continue
-            here = row.state.daemons_used if row.state is not None else {}
-            left = dict(row.left)
-            for name, amount in add_resources(*lists).items():
-                missing = amount - here.get(name, 0)
-                if missing > 0 and name in left:
-                    left[name] -= missing
-            rows[index] = replace(row, left=left)
-            known.keep(row, rows[index])
-        return rows
+        fresh = [row for row, beside in zip(self._rows, found, strict=True) if beside is None]
+        if fresh:  # often a few of hundreds, whose labels alone are then indexed
+            labels = self.labels if len(fresh) == len(self._rows) else _index_labels(fresh)
+            for row, beside in zip(fresh, _beside_daemons(fresh, labels, running), strict=True):
+                known.keep(row, beside)
+            found = known.beside(running, self._rows)
+        return [beside or row for row, beside in zip(self._rows, found, strict=True)]
 
     def mask_of(self, names: Iterable[str]) -> int:
         """Return the nodes with these names; other names are ignored."""
@@ -466,10 +460,7 @@ class Nodes:
 
     def nodes_meeting(self, demand: Demand) -> int:
         """Return the nodes whose labels meet a demand."""
-        mask = self.labels.nodes_meeting(demand.requirements)
-        if demand.hostname is not None:
-            mask &= self.labels.nodes_meeting({HOSTNAME: demand.hostname})
-        return mask
+        return self.labels.nodes_meeting_demand(demand)
 
     def requirements(self, index: int) -> Requirements:
         """Return a node's labels as requirements."""
@@ -478,3 +469,29 @@ class Nodes:
             known = Requirements.from_labels(self.rows[index].labels)
             self._requirements[index] = known
         return known
+
+
+def _index_labels(rows: Sequence[Target]) -> LabelIndex:
+    return LabelIndex([t.name for t in rows], [t.labels for t in rows], [t.taints for t in rows])
+
+
+def _beside_daemons(
+    rows: Sequence[Target], labels: LabelIndex, running: Iterable[Daemon]
+) -> Iterator[Target]:
+    """Yield the targets, indexed by ``labels``, minus what daemons request that do not run yet.
+
+    As in Karpenter, only the first alternative of a daemon counts on an existing node.
+    """
+    due: list[list[Resources]] = [[] for _ in rows]
+    for daemon in running:
+        suitable = labels.nodes_meeting_demand(Demand(daemon.terms[0]))
+        for index in indices(suitable & labels.nodes_tolerated_by(daemon.tolerations)):
+            due[index].append(daemon.requests)
+    for row, requests in zip(rows, due, strict=True):
+        here = row.state.daemons_used if row.state is not None else {}
+        left = dict(row.left)
+        for name, amount in add_resources(*requests).items():
+            missing = amount - here.get(name, 0)
+            if missing > 0 and name in left:
+                left[name] -= missing
+        yield replace(row, left=left) if requests else row

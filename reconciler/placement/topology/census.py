@@ -163,7 +163,7 @@ class Census:
         self._nodes = cluster.hosts
         self._names = [n.name for n in self._nodes]
         self._labels = [n.labels for n in self._nodes]
-        self._label_index = LabelIndex(self._names, self._labels, (n.taints for n in self._nodes))
+        self._label_index = LabelIndex(self._names, self._labels, [n.taints for n in self._nodes])
         self._base: dict[Rule, dict[str, int]] = {}
         self._domains: dict[Rule, list[tuple[str, int]]] = {}
         self._filters: dict[NodeFilter, int] = {}
