@@ -111,6 +111,7 @@ def with_base_inputs(
         revision=replace(facts.revision, base=base.head),
         base_policies=base.policies,
         cost_by=Grouping.from_text(request.cost_by),
+        diagnostics=(*facts.diagnostics, *_renamed_fleet(base, request, facts)),
     )
     against = base_inputs(base, request, facts, resolve)
     if against is None:
@@ -118,6 +119,24 @@ def with_base_inputs(
     if cluster is not None:
         against = replace(against, cluster=cluster)
     return replace(facts, against=against)
+
+
+def _renamed_fleet(base: sources.Base, request: FleetRequest, head: Inputs) -> Iterator[Diagnostic]:
+    """Yield that a fleet has another name because its folder was renamed."""
+    if request.base_path is None or base.fleet is None:
+        return
+    before = sources.settings_of(request.at_base, base.fleet).settings.fleet
+    after = head.settings.fleet
+    if before == after:
+        return
+    yield Diagnostic(
+        Severity.WARNING,
+        "fleet-renamed",
+        f"Fleet {quote_value(before)} is now named {quote_value(after)}, as its folder is: apply "
+        f"and run take it as another fleet, and refuse it while {quote_value(before)} has nodes in "
+        "the cluster; Karpenter does not use the name",
+        hint=f"write `fleet: {before}` into reconciler.yaml",
+    )
 
 
 def _replacing_submodules(
@@ -155,7 +174,7 @@ def _with_new_fleet(base: sources.Base, head: Inputs) -> Inputs:
         "fleet-new",
         f"the base {(base.head or '')[:8]} has no NodePool in this folder: the fleet is new, "
         "so there is nothing to compare it with",
-        hint="if its folder was renamed, `reconciler ci` finds its base by the name of the fleet",
+        hint="if its folder was renamed, `reconciler ci` finds its base by its name or its files",
     )
     head = replace(
         head,

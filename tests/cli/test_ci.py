@@ -304,6 +304,46 @@ def test_a_moved_fleet_is_compared_with_its_base_and_keeps_its_policies(
     assert ("fleet prod has moved here from a" in err) is (named == ("a",))
 
 
+def test_a_fleet_with_the_name_of_its_folder_is_known_by_its_files(
+    prod: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its policies stay, and it is named that another name is another fleet for `apply`."""
+    settings = prod / "reconciler.yaml"
+    settings.write_text(settings.read_text().replace("fleet: prod\n", ""))
+    commit_all(prod.parent)
+    git(prod.parent, "branch", "--force", "main")
+    git(prod.parent, "mv", "a", "c")
+    moved = prod.parent / "c" / "reconciler.yaml"
+    moved.write_text(moved.read_text().replace(POLICY, ""))
+    commit_all(prod.parent)
+    assert main(["ci", "--base", "main", "--out", "plans"]) == 3
+    out, err = capsys.readouterr()
+    assert "c: policy cheap forbids this plan" in err
+    assert "no longer in" not in out
+    plan = json.loads(Path("plans/c.json").read_text())
+    assert plan["atRest"]["perMonth"] == 0
+    (finding,) = [one for one in plan["diagnostics"] if one["code"] == "fleet-renamed"]
+    assert finding["message"].startswith('Fleet "a" is now named "c", as its folder is: apply and')
+    assert finding["hint"] == "write `fleet: a` into reconciler.yaml"
+
+
+def test_a_folder_with_other_files_is_another_fleet(
+    prod: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = prod / "reconciler.yaml"
+    settings.write_text(settings.read_text().replace("fleet: prod\n", ""))
+    commit_all(prod.parent)
+    git(prod.parent, "branch", "--force", "main")
+    git(prod.parent, "mv", "a", "c")
+    for file in (prod.parent / "c").rglob("*.yaml"):
+        file.write_text(f"# another fleet\n{file.read_text().replace(POLICY, '')}")
+    commit_all(prod.parent)
+    main(["ci", "--base", "main", "--out", "plans"])
+    out = capsys.readouterr().out
+    assert "c: New fleet: " in out
+    assert 'fleet "a" is no longer in "a" or elsewhere' in out
+
+
 @pytest.mark.parametrize("place", [".hidden", "node_modules/a", "b/inside"])
 def test_a_fleet_cannot_be_moved_out_of_sight(
     place: str, prod: Path, capsys: pytest.CaptureFixture[str]

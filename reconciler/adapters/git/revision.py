@@ -315,6 +315,35 @@ def changed_files(folder: str, base: str, folders: tuple[str, ...]) -> ChangedFi
     return ChangedFiles(repository.top, before, ancestor, paths, known)
 
 
+def share_kept(folder: str, base: str, path: str, head_path: str) -> float:
+    """Return the share of the files of ``path`` at ``base`` that are the same in another folder.
+
+    ``head_path`` is that folder at the head of the repository around ``folder``; it is 0 if one of
+    them is not there.
+
+    Raises:
+        UsageError: ``base`` is not a commit.
+        UnreadableError: git cannot read the repository.
+    """
+    repository = find_repository(folder)
+    if repository is None:
+        return 0.0
+    with (
+        repository_view(repository, folder) as view,
+        closing(open_objects(view, folder)) as objects,
+    ):
+        before = objects.root(commit_of(view, base)).find_entry(path)
+        after = objects.root(commit_of(view, "HEAD")).find_entry(head_path)
+        if before is None or after is None:
+            return 0.0
+        old, new = (
+            {(entry.path.removeprefix(tree.path), entry.oid) for entry in walk_files(tree)}
+            for tree in (before, after)
+            if tree.kind == "tree"
+        )
+    return len(old & new) / len(old) if old else 0.0
+
+
 _OF_ONE, _OF_OTHER, _BELOW = 1, 2, 4
 _OF_BOTH: Final = _OF_ONE | _OF_OTHER
 

@@ -1,14 +1,15 @@
 """Finds the fleets that a pull request changes, moves or removes.
 
 A fleet is known by its name, wherever its folder is: otherwise `git mv` would turn it into a new
-fleet, which is compared with nothing and to which no policy of the base applies.
+fleet, which is compared with nothing and to which no policy of the base applies. A fleet whose name
+is that of its folder is known by its files if the folder is renamed.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from typing import Final, NamedTuple
@@ -45,6 +46,11 @@ class _Known(NamedTuple):
 
     path: str
     name: str
+
+    @property
+    def may_have_folder_name(self) -> bool:
+        """Whether its name is that of its folder, as it is without a name in its settings."""
+        return self.name == self.path.rpartition("/")[2]
 
 
 def fleets_below(folder: str) -> list[str]:
@@ -137,6 +143,8 @@ class _Comparison:
         if self._are_named and not all(one in head for one in before if self._is_named(one)):
             head += self._unnamed_fleets()
         matches = match_fleets(head, before)
+        renamed = self._renamed_folders(head, before, matches)
+        matches |= renamed
         found = [
             self._change_of(one, matches.get(one))
             for one in head
@@ -146,13 +154,37 @@ class _Comparison:
         names = {one.name for one in head}
         gone = [
             one for one in before
-            if one not in matches.values() or one.name not in names
+            if one not in matches.values()
+            or (one.name not in names and one not in renamed.values())
         ]  # fmt: skip
         if not self._are_named and gone:
             gone = self._without_late(gone)
         return found + [
             self._removal_of(one) for one in gone if not self._are_named or self._is_named(one)
         ]
+
+    def _renamed_folders(
+        self, head: Sequence[_Known], before: Sequence[_Known], matches: Mapping[_Known, _Known]
+    ) -> dict[_Known, _Known]:
+        """Return the fleet of the base for each fleet whose folder, and so its name, is another.
+
+        Most of its files are the same, as where git finds that a file was renamed.
+        """
+        left = [b for b in before if b not in matches.values() and b.may_have_folder_name]
+        found: dict[_Known, _Known] = {}
+        for one in head:
+            if one in matches or not one.may_have_folder_name:
+                continue
+            shares = [(self._share_kept(b, one), b) for b in left if b not in found.values()]
+            share, best = max(shares, default=(0.0, one))
+            if share >= _SAME_FILES_MIN:
+                found[one] = best
+        return found
+
+    def _share_kept(self, before: _Known, after: _Known) -> float:
+        from reconciler.adapters.git.revision import share_kept
+
+        return share_kept(self._place, self._base, before.path, after.path)
 
     def _is_named(self, one: _Known | None) -> bool:
         return one is not None and (one.path in self._existing or one.path in self._missing)
@@ -230,6 +262,8 @@ class _Comparison:
         ]
 
 
+_SAME_FILES_MIN: Final = 0.5
+"""The minimum share of equal files of a folder that was renamed."""
 _CONFIG_BYTES_MAX: Final = 2**20
 
 

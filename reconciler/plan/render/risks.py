@@ -9,6 +9,7 @@ from reconciler.model.text.quoting import without_backticks
 from reconciler.plan.value.plan import Plan
 
 _RISKS: Final = (
+    "fleet-renamed",
     "image-version",
     "change-not-included",
     "change-never-disrupts",
