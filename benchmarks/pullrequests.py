@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -35,6 +35,8 @@ EXAMPLES = ("web", "batch-spot", "multi-team", "maintenance-windows")
 SETTLED = ("fleet-17", "fleet-25", "fleet-35", "fleet-57")
 RAW = ("fleet-11", "fleet-21")
 LARGE = ("fleet-230", "fleet-260")
+REPLICAS = {"Deployment": "replicas", "Job": "parallelism"}
+"""The workloads that are changed, and the field that says how many of their pods run."""
 
 Objects = list[dict[str, Any]]
 Change = Callable[[Objects], None]
@@ -82,8 +84,9 @@ def change_disruption(**values: Any) -> Change:
 
 def change_workloads(change: Callable[[dict[str, Any]], None]) -> Change:
     def applied(objects: Objects) -> None:
-        for item in objects_of_kind(objects, "Deployment"):
-            change(item["spec"])
+        for kind in REPLICAS:
+            for item in objects_of_kind(objects, kind):
+                change(item)
 
     return applied
 
@@ -92,12 +95,13 @@ def change_settings(**values: Any) -> Change:
     return lambda objects: objects_of_kind(objects, "Configuration")[0].update(values)
 
 
-def scale_replicas(spec: dict[str, Any], factor: float) -> None:
-    spec["replicas"] = max(1, round(spec.get("replicas", 1) * factor))
+def scale_replicas(item: dict[str, Any], factor: float) -> None:
+    spec, name = item["spec"], REPLICAS[item["kind"]]
+    spec[name] = max(1, round(spec.get(name, 1) * factor))
 
 
-def increase_cpu_requests(spec: dict[str, Any]) -> None:
-    for container in spec["template"]["spec"]["containers"]:
+def increase_cpu_requests(item: dict[str, Any]) -> None:
+    for container in item["spec"]["template"]["spec"]["containers"]:
         requests = container.get("resources", {}).get("requests", {})
         if "cpu" in requests:
             text = str(requests["cpu"])
@@ -192,8 +196,8 @@ POOL_CHANGES: dict[str, Change] = {
     "thorough search": change_settings(consolidation={"search": "thorough"}),
 }
 WORKLOAD_CHANGES: dict[str, Change] = {
-    "twice the replicas": change_workloads(lambda spec: scale_replicas(spec, 2)),
-    "half the replicas": change_workloads(lambda spec: scale_replicas(spec, 0.5)),
+    "twice the replicas": change_workloads(lambda item: scale_replicas(item, 2)),
+    "half the replicas": change_workloads(lambda item: scale_replicas(item, 0.5)),
     "50% more CPU requested": change_workloads(increase_cpu_requests),
     "new service": add_service,
 }
@@ -259,22 +263,29 @@ class PullRequest:
     make: Callable[[], Fleet]
 
 
-def _settled(name: str, folder: Path) -> tuple[str, Callable[[], Fleet]]:
+_NamedFleet = tuple[str, Callable[[], Fleet]]
+
+
+def _settled(name: str, folder: Path) -> _NamedFleet:
     return name, cache(lambda: generated_fleet(name, folder, settled=True))
 
 
 def large_pull_requests(folder: Path) -> Iterator[PullRequest]:
     """Yield the changes of NodePools, alternating between the fleets that are not simulated."""
     fleets = [_settled(name, folder) for name in LARGE]
-    for turn, (name, change) in enumerate(POOL_CHANGES.items()):
-        fleet, make = fleets[turn % len(fleets)]
+    changes = [(name, c) for name, c in POOL_CHANGES.items() if c is not change_image]
+    for turn, (name, change) in enumerate(changes):
+        fleet, make = _rotated(fleets, turn)
         yield PullRequest(fleet, name, change, make)
 
 
 def pull_requests(folder: Path) -> Iterator[PullRequest]:
-    """Yield fleets with one change each: NodePools of all fleets, workloads of the examples."""
-    examples = [(name, partial(example_fleet, name)) for name in EXAMPLES]
-    generated = [_settled(name, folder) for name in SETTLED]
+    """Yield fleets with one change each: NodePools of all fleets, workloads of the examples.
+
+    Images are those of the examples: generated fleets have no EC2NodeClass.
+    """
+    examples: list[_NamedFleet] = [(name, partial(example_fleet, name)) for name in EXAMPLES]
+    generated: list[_NamedFleet] = [_settled(name, folder) for name in SETTLED]
     generated += [
         (f"{name} raw", cache(partial(generated_fleet, name, folder, settled=False)))
         for name in RAW
@@ -288,29 +299,35 @@ def pull_requests(folder: Path) -> Iterator[PullRequest]:
         PullRequest(fleet, name, change, make)
         for turn, (name, change) in enumerate(POOL_CHANGES.items())
         for fleet, make in (
-            generated[turn % len(generated)],
-            (*examples, *generated)[(3 * turn + 1) % 10],
+            _rotated(examples if change is change_image else generated, turn),
+            _rotated([*examples, *generated], 3 * turn + 1),
         )
     ]
     for pair in zip_longest(pools, own):
         yield from (row for row in pair if row is not None)
 
 
+def _rotated(fleets: Sequence[_NamedFleet], turn: int) -> _NamedFleet:
+    return fleets[turn % len(fleets)]
+
+
 def write_repository(fleet: Fleet, change: Change, folder: Path) -> Path:
     """Write the fleet before the change and after it, as two commits."""
     folder.mkdir(parents=True)
     objects: Objects = json.loads(json.dumps(fleet.objects))
+    before = json.dumps(objects)
     _run_git(folder, "init", "-q")
     for turn in range(2):
         if turn:
             change(objects)
+            assert json.dumps(objects) != before, f"the pull request of {fleet.name} is empty"
         rest = [item for item in objects if item["kind"] != "Configuration"]
         (folder / "fleet.yaml").write_text("\n---\n".join(map(json.dumps, rest)))
         (folder / "reconciler.yaml").write_text(
             json.dumps(objects_of_kind(objects, "Configuration")[0])
         )
         _run_git(folder, "add", "-A")
-        _run_git(folder, "commit", "-qm", "change", "--allow-empty")
+        _run_git(folder, "commit", "-qm", "change")
     return folder
 
 
