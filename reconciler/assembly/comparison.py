@@ -14,6 +14,7 @@ from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import InvalidFleetError, UsageError
 from reconciler.model.settings import DataSource, DecisionRules
 from reconciler.model.text.counting import format_list
+from reconciler.model.text.paths import is_below
 from reconciler.model.text.quoting import quote_value
 from reconciler.observed.allocation import Grouping
 from reconciler.observed.snapshot import Snapshot
@@ -147,7 +148,7 @@ def _replacing_submodules(
     for finding in findings:
         if finding.code == "submodule" and finding.place is not None:
             path = finding.place.file
-            if any(file == path or file.startswith(f"{path}/") for file in files):
+            if any(is_below(file, path) for file in files):
                 yield Diagnostic(
                     Severity.ERROR, finding.code, finding.message, finding.place, hint=finding.hint
                 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.model.errors import UsageError
+from reconciler.model.text.paths import is_below
 from reconciler.source.resource import CONFIG_FILES
 
 if TYPE_CHECKING:
@@ -122,11 +123,7 @@ def _fleet_folders(request: FleetRequest, *, follows_files: bool) -> list[str]:
         parts = folder.split("/")
         if not _SKIPPED.isdisjoint(parts):
             continue
-        if any(_contains(other, folder) for other in chosen):
+        if any(is_below(folder, other) for other in chosen):
             continue
         chosen.append(folder)
     return chosen
-
-
-def _contains(outer: str, inner: str) -> bool:
-    return outer == "." or inner.startswith(f"{outer}/")

@@ -24,6 +24,7 @@ from reconciler.desired.sources.tree import OutsideTreeError, TreeLimitError
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.json import JsonDict
+from reconciler.model.text.paths import is_below
 from reconciler.source.document import LIMITS, parse_documents
 
 _CHARTS_MAX: Final = 20
@@ -106,7 +107,7 @@ def _charts(path: str, files: Sequence[SourceFile]) -> Iterator[tuple[str, Mappi
     tree = FolderTree(path)
     done: list[str] = []
     for folder in sorted(posixpath.dirname(f.path) or "." for f in files if _is_chart(f.path)):
-        if any(other == "." or folder.startswith(f"{other}/") for other in done):
+        if any(is_below(folder, other) for other in done):
             continue
         done.append(folder)
         try:

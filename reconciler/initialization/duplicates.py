@@ -14,6 +14,7 @@ from reconciler.desired.workloads.kinds import BUILT_IN
 from reconciler.initialization.objects import SourceObject
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.errors import UsageError
+from reconciler.model.text.paths import is_below
 from reconciler.source.resource import AUTO_MODE, group_of
 from reconciler.source.schema import value_at
 
@@ -42,6 +43,7 @@ def without_duplicates(
     Raises:
         UsageError: nothing decides between two different objects that make nodes.
     """
+    prefer = [posixpath.normpath(path) for path in prefer]
     groups: dict[tuple[str, str, str], list[SourceObject]] = {}
     for item in items:
         version, kind = item.entry.api_version, _SUCCESSORS.get(item.kind, item.kind)
@@ -81,7 +83,7 @@ def without_duplicates(
 def _is_older_elsewhere(other: SourceObject, winner: SourceObject, prefer: Sequence[str]) -> bool:
     """Return whether an object lost by its version alone to one of another folder."""
     folders = {posixpath.dirname(item.place.file) for item in (other, winner)}
-    is_named = any(_is_below(winner.place.file, path) for path in prefer)
+    is_named = any(is_below(winner.place.file, path) for path in prefer)
     return (
         _makes_nodes(other) and len(folders) > 1 and _rank(other) < _rank(winner) and not is_named
     )
@@ -117,7 +119,7 @@ def _places_of(group: Sequence[SourceObject]) -> str:
 def _choose(group: Sequence[SourceObject], prefer: Sequence[str]) -> SourceObject | None:
     candidates = list(group)
     for path in prefer:
-        preferred = [i for i in candidates if _is_below(i.place.file, path)]
+        preferred = [i for i in candidates if is_below(i.place.file, path)]
         if preferred:
             candidates = preferred
             break
@@ -137,11 +139,6 @@ def _is_of_auto_mode(item: SourceObject) -> bool:
 def _rank(item: SourceObject) -> int:
     version = str(item.data.get("apiVersion", "")).rpartition("/")[2]
     return _VERSIONS.index(version) if version in _VERSIONS else len(_VERSIONS)
-
-
-def _is_below(path: str, folder: str) -> bool:
-    folder = posixpath.normpath(folder)
-    return folder in (".", path) or path.startswith(f"{folder}/")
 
 
 def _conflict_error(conflicts: Sequence[Sequence[SourceObject]]) -> UsageError:
@@ -201,7 +198,7 @@ def _above(path: str) -> list[str]:
 
 def _decided(option: str, paths: Sequence[str]) -> list[str]:
     """Return the one path that is below another, none if there are several."""
-    below = [path for path in paths if _is_below(path, option)]
+    below = [path for path in paths if is_below(path, option)]
     return below if len(below) == 1 else []
 
 

@@ -17,6 +17,7 @@ from reconciler.desired.fleet import SourceFile
 from reconciler.desired.sources import kustomization
 from reconciler.desired.sources.chart import CHART
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.text.paths import is_below
 from reconciler.source.document import Document, FileLimits, parse_documents
 from reconciler.source.objects import entries
 from reconciler.source.resource import CONFIG_FILES, LOCK_FILE, VALIDATED_KINDS, group_of
@@ -88,7 +89,7 @@ class EditedFleet:
         charts, patches = _folders_of(self._known, {CHART}), _folders_of(
             self._known, kustomization.NAMES
         )  # fmt: skip
-        read = {p: f for p, f in self._known.items() if not _is_below(p, charts)}
+        read = {p: f for p, f in self._known.items() if not _is_in(p, charts)}
         is_partial = bool(large or charts or patches or unread or not self.has_config)
         fleet, found = check_files(
             self.context, list(read.values()), unread, allow_empty=is_partial, any_class=is_partial
@@ -160,16 +161,16 @@ def _is_replaced(finding: Diagnostic, texts: Mapping[str, str]) -> bool:
 
 
 def _folders_of(files: Mapping[str, EditedFile], names: Sequence[str] | set[str]) -> list[str]:
-    """Return the folders, with a last slash, that hold a file of one of the names."""
-    return sorted({f"{p.rpartition('/')[0]}/" for p in files if p.rpartition("/")[2] in names})
+    """Return the folders that hold a file of one of the names."""
+    return sorted({p.rpartition("/")[0] or "." for p in files if p.rpartition("/")[2] in names})
 
 
-def _is_below(path: str, folders: Sequence[str]) -> bool:
-    return any(folder == "/" or path.startswith(folder) for folder in folders)
+def _is_in(path: str, folders: Sequence[str]) -> bool:
+    return any(is_below(path, folder) for folder in folders)
 
 
 def _is_of_patch(finding: Diagnostic, folders: Sequence[str]) -> bool:
-    is_inside = finding.place is not None and _is_below(finding.place.file, folders)
+    is_inside = finding.place is not None and _is_in(finding.place.file, folders)
     return is_inside and finding.code in _OF_PATCHES
 
 

@@ -54,6 +54,7 @@ def gather_facts(
     if inputs.against is None:
         return facts
     from reconciler.plan.rest.compare import compare_with_base
+    from reconciler.plan.rest.offers import offer_risks
     from reconciler.plan.rest.risks import risks_of, with_list_costs
 
     pair = RevisionPair(base=inputs.against, head=inputs)
@@ -61,10 +62,11 @@ def gather_facts(
         at_rest, base = compare_with_base(pair)
     at_rest = with_list_costs(at_rest, pair, facts.changes)
     offers: Mapping[str, OffersChange] = {}
-    if facts.changes:
-        before = launch_types(inputs.against).every
-        offers = offer_changes(offers_of(before), offers_of(facts.types.every))
     risks = risks_of(pair, facts.changes, at_rest)
+    if facts.changes:
+        before, after = launch_types(inputs.against).every, facts.types.every
+        offers = offer_changes(offers_of(before), offers_of(after))
+        risks += tuple(offer_risks(inputs, facts.changes, before, after))
     return replace(
         facts, base_cost=BaseCost(at_rest, base, offers), findings=(*risks, *facts.findings)
     )

@@ -15,6 +15,7 @@ from reconciler.assembly.inputs.files import clones_folder
 from reconciler.model.diagnostics import Severity
 from reconciler.model.errors import InvalidFleetError, MissingFleetError, UsageError
 from reconciler.model.policy import PolicySource
+from reconciler.model.text.paths import is_below
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.visible import encodable
 from reconciler.source.resource import CONFIG_FILES
@@ -275,8 +276,8 @@ def _folder_advice(source: SourceFiles, fleet: Fleet, findings: Sequence[Diagnos
     paths = {file.path for file in source.files}
     folder = os.path.commonpath([_source_folder(pool.file, paths) for pool in fleet.node_pools])
     others = (f.path for f in source.files if b"kind: NodePool" in f.content)
-    is_alone = folder and all(path == folder or path.startswith(f"{folder}/") for path in others)
-    if not is_alone or any(p is None or p.file.startswith(f"{folder}/") for p in places):
+    is_alone = folder and all(is_below(path, folder) for path in others)
+    if not is_alone or any(p is None or is_below(p.file, folder) for p in places):
         return ""
     return f"all NodePools are in {folder}, which can be passed as PATH"
 

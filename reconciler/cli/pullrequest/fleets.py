@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from reconciler.adapters.git.repository import find_repository
 from reconciler.model.errors import ReconcilerError, UsageError
+from reconciler.model.text.paths import is_below
 from reconciler.source.resource import CONFIG_FILES
 
 FLEETS_MAX: Final = 50
@@ -200,7 +201,7 @@ class _Comparison:
         return [one for one in gone if one.path in paths or one.name in names]
 
     def _differs(self, path: str) -> bool:
-        return any(path == "." or changed.startswith(f"{path}/") for changed in self._paths)
+        return any(is_below(changed, path) for changed in self._paths)
 
     def _change_of(self, one: _Known, before: _Known | None) -> FleetChange:
         folder = self._existing.get(one.path) or self._shown(one.path)
@@ -228,7 +229,7 @@ class _Comparison:
 
         here = "" if self._path_of(".") == "." else f"{self._path_of('.')}/"
         listed = find_folders(AtRef(self._top, commit), CONFIG_FILES)
-        tops = {p for p in listed if not any(_is_below(p, other) for other in listed)}
+        tops = {p for p in listed if not any(p != o and is_below(p, o) for o in listed)}
         tops = {p for p in tops if not _SKIPPED & set(p.split("/"))}
         wanted = {p for p in tops if f"{p}/".startswith(here) or here == ""} | self._was_there
         return [_Known(p, _name_in(self._read_at(commit, p), p)) for p in sorted(wanted)]
@@ -265,10 +266,6 @@ class _Comparison:
 _SAME_FILES_MIN: Final = 0.5
 """The minimum share of equal files of a folder that was renamed."""
 _CONFIG_BYTES_MAX: Final = 2**20
-
-
-def _is_below(path: str, other: str) -> bool:
-    return path != other and (other == "." or path.startswith(f"{other}/"))
 
 
 def _name_in(files: Sequence[tuple[str, bytes]], path: str) -> str:

@@ -20,6 +20,7 @@ from reconciler.desired.sources.kustomization import NAMES, Closure, closure_of
 from reconciler.desired.sources.tree import OutsideTreeError, Tree, TreeLimitError
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
+from reconciler.model.text.paths import is_below
 from reconciler.source.document import Document
 from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
 
@@ -146,7 +147,7 @@ def _chart_folders(files: Iterable[SourceFile]) -> list[str]:
 
 
 def _is_in(path: str, folders: Iterable[str]) -> bool:
-    return any(f in (".", path) or path.startswith(f"{f}/") for f in folders)
+    return any(is_below(path, folder) for folder in folders)
 
 
 def _closures(

@@ -35,6 +35,7 @@ from reconciler.desired.terraform.hcl import (
     string_end,
 )
 from reconciler.desired.terraform.scope import ModuleScope
+from reconciler.model.text.paths import is_below
 from reconciler.source.document import parse_documents
 
 _FAULTS: Final = (
@@ -369,7 +370,7 @@ def _file(name: str, values: Sequence[Value], scope: ModuleScope, text: str) -> 
 
 def path_in(named: str, scope: ModuleScope) -> str:
     """Return a path of a module as one from the top of the tree."""
-    in_module = named == scope.folder or named.startswith(f"{scope.folder}/")
+    in_module = is_below(named, scope.folder)
     return posixpath.normpath(named if in_module else posixpath.join(scope.folder, named))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.text.paths import is_below
 
 VALUES: Final = ".tfvars"
 SEVERAL: Final = "several-values"
@@ -39,8 +40,9 @@ def values_files(
             group = loaded if is_direct and path.endswith(_LOADED) else named
             group.setdefault(folder, []).append(path)
     findings: list[Diagnostic] = []
+    prefer = [posixpath.normpath(path) for path in prefer]
     for folder, files in named.items():
-        chosen = [f for f in files if any(_is_below(f, p) for p in prefer)] or files
+        chosen = [f for f in files if any(is_below(f, path) for path in prefer)] or files
         if len(chosen) == 1:
             loaded.setdefault(folder, []).append(chosen[0])
         else:
@@ -58,11 +60,6 @@ def _above(folder: str) -> Iterator[str]:
         yield folder
         folder = posixpath.dirname(folder)
     yield "."
-
-
-def _is_below(path: str, folder: str) -> bool:
-    folder = posixpath.normpath(folder)
-    return folder in (".", path) or path.startswith(f"{folder}/")
 
 
 def _several(folder: str, files: Sequence[str]) -> Diagnostic:

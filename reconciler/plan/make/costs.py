@@ -16,8 +16,8 @@ import msgspec
 
 from reconciler.catalog.catalog import Catalog
 from reconciler.model.decision.finding import PlanFinding
-from reconciler.model.karpenter.instancetype import InstanceType
-from reconciler.model.karpenter.labels import ARCH, CAPACITY_TYPE, INSTANCE_TYPE, ON_DEMAND, ZONE
+from reconciler.model.karpenter.instancetype import InstanceType, Offering
+from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ON_DEMAND, ZONE
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import CPU, MILLI
 from reconciler.observed.state import ClusterState, StateNode
@@ -298,14 +298,9 @@ def offers_of(pools: Iterable[LaunchPool]) -> dict[str, OfferedTypes]:
 
 
 def _pool_offers(pool: LaunchPool) -> OfferedTypes:
-    requirements = pool.node_pool.requirements()
     count, best = 0, None
-    for kind in pool.types.types:
-        if not kind.requirements.intersects(requirements):
-            continue
-        offering = kind.cheapest_offering(requirements)
-        if offering is None:
-            continue
+    for kind, offerings in launchable_types(pool):
+        offering = min(offerings, key=lambda o: o.price)
         count += 1
         vcpus = kind.capacity.get(CPU, 0) / MILLI
         if vcpus and (best is None or offering.price / vcpus < best[0]):
@@ -315,20 +310,14 @@ def _pool_offers(pool: LaunchPool) -> OfferedTypes:
     return OfferedTypes(types=count, cheapest=best[1], per_vcpu=round(best[0], 9))
 
 
-def architectures_of(pools: Iterable[LaunchPool]) -> dict[str, frozenset[str]]:
-    """Return the CPU architectures of the instance types that each NodePool may launch now."""
-    found = {}
-    for pool in pools:
-        wanted = pool.node_pool.requirements()
-        fit = (k for k in pool.types.types if k.requirements.intersects(wanted))
-        found[pool.node_pool.name] = frozenset[str]().union(
-            *(
-                k.requirements.requirement_on(ARCH).values
-                for k in fit
-                if k.cheapest_offering(wanted)
-            )
-        )
-    return found
+def launchable_types(pool: LaunchPool) -> Iterator[tuple[InstanceType, list[Offering]]]:
+    """Yield the instance types that a NodePool may launch now, each with its offerings."""
+    wanted = pool.node_pool.requirements()
+    for kind in pool.types.types:
+        if not kind.requirements.intersects(wanted):
+            continue
+        if offerings := kind.available_offerings(wanted):
+            yield kind, offerings
 
 
 def offer_changes(

@@ -25,21 +25,24 @@ from reconciler.placement.explain.constraints import (
     pod_constraints,
 )
 from reconciler.placement.question import LaunchPool
-from reconciler.plan.make.costs import architectures_of
-from reconciler.plan.make.gather import launch_types
-from reconciler.plan.make.inputs import Inputs, RevisionPair
+from reconciler.plan.make.costs import launchable_types
+from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.render.wording import format_words
 
 _REQUIREMENTS: Final = "spec.template.spec.requirements"
 
 
-def offer_risks(pair: RevisionPair, changes: Iterable[Change]) -> Iterator[PlanFinding]:
+def offer_risks(
+    head: Inputs,
+    changes: Iterable[Change],
+    before: Iterable[LaunchPool],
+    after: Iterable[LaunchPool],
+) -> Iterator[PlanFinding]:
     """Yield what may go wrong with the nodes that NodePools may launch after the change."""
-    before, after = launch_types(pair.base).every, launch_types(pair.head).every
-    replaces_spot = pair.head.settings.gate(FeatureGate.SPOT_TO_SPOT_CONSOLIDATION)
+    replaces_spot = head.settings.gate(FeatureGate.SPOT_TO_SPOT_CONSOLIDATION)
     places = {row.name: row for row in changes if row.kind == "NodePool"}
     for name, finding in (
-        *_new_architectures(pair.head, before, after),
+        *_new_architectures(head, before, after),
         *_few_spot_types(before, after, replaces_spot=replaces_spot),
     ):
         place = places.get(name)
@@ -79,12 +82,10 @@ def _few_spot_types(
 
 def _capacity(pool: LaunchPool) -> Counter[str]:
     """Return how many instance types the NodePool may launch of each capacity type."""
-    wanted = pool.node_pool.requirements()
-    fit = (kind for kind in pool.types.types if kind.requirements.intersects(wanted))
     return Counter(
         capacity_type
-        for kind in fit
-        for capacity_type in {o.capacity_type for o in kind.available_offerings(wanted)}
+        for _, offerings in launchable_types(pool)
+        for capacity_type in {offering.capacity_type for offering in offerings}
     )
 
 
@@ -96,7 +97,7 @@ def _new_architectures(
     Pods that require an architecture are not affected. A new NodePool is compared with all of the
     base.
     """
-    before, after = (architectures_of(side) for side in (base, head))
+    before, after = (_architectures_of(side) for side in (base, head))
     anywhere = frozenset[str]().union(*before.values())
     for pool in node_pools(inputs.fleet):
         known = before.get(pool.name) or anywhere
@@ -114,6 +115,16 @@ def _new_architectures(
             hint="let pods whose images are not built for it require another kubernetes.io/arch",
         )
         yield pool.name, finding
+
+
+def _architectures_of(pools: Iterable[LaunchPool]) -> dict[str, frozenset[str]]:
+    """Return the CPU architectures of the instance types that each NodePool may launch now."""
+    return {
+        pool.node_pool.name: frozenset[str]().union(
+            *(kind.requirements.requirement_on(ARCH).values for kind, _ in launchable_types(pool))
+        )
+        for pool in pools
+    }
 
 
 def _pods_of_any_architecture(cluster: ClusterState, pool: NodePool) -> int | None:

@@ -31,7 +31,6 @@ from reconciler.plan.make.inputs import Inputs, RevisionPair
 from reconciler.plan.render.headline import WORKLOAD_KINDS
 from reconciler.plan.render.windows import disruption_rules
 from reconciler.plan.render.wording import format_words
-from reconciler.plan.rest.offers import offer_risks
 from reconciler.plan.value.costs import AtRest, ListCosts, PoolAtRest
 
 _MANY: Final = 100
@@ -53,7 +52,6 @@ def risks_of(
         *_later_consolidation(pools),
         *_untolerated_taints(pools, cluster),
         *_lower_limits(pools, cluster),
-        *(offer_risks(pair, changes) if changes else ()),
         *_blocked_evictions(pair),
         *_moving_aliases(pair),
         *(_overlay_prices(changes, change) if _values_nodes(pair) else ()),
