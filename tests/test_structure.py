@@ -6,8 +6,11 @@ import ast
 import importlib.util
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
+
+from reconciler.model.settings import PoolSettings, Settings
 
 ROOT = Path(__file__).resolve().parents[1]
 ANY_MAX = 124
@@ -82,6 +85,20 @@ def _code(path: Path) -> str:
     """Return a module without its docstring."""
     source = path.read_text(encoding="utf-8")
     return source.partition('"""')[2].partition('"""')[2] if source.startswith('"""') else source
+
+
+def test_every_setting_is_used_by_what_it_describes() -> None:
+    """One that is only read and checked has no effect, and its own tests do not notice."""
+    package = ROOT / "reconciler"
+    code = "".join(
+        path.read_text(encoding="utf-8")
+        for path in package.rglob("*.py")
+        if package / "desired" / "settings" not in path.parents
+    )
+    used = set(re.findall(r"\.(\w+)\b", code))
+    settings = {field.name for kind in (Settings, PoolSettings) for field in fields(kind)}
+    assert len(settings) > 60
+    assert settings - used == set()
 
 
 def test_the_scripts_in_benchmarks_import_what_exists() -> None:

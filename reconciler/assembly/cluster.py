@@ -91,7 +91,7 @@ def cluster_of(
         return KubernetesCluster(api, calls, cache)
     from reconciler.adapters.simulated.cluster import EmbeddedCluster
 
-    return EmbeddedCluster(
+    cluster = EmbeddedCluster(
         shelf=shelf,
         types=catalog.get,
         workloads=lambda: source.workloads,
@@ -102,6 +102,8 @@ def cluster_of(
         leaving_s=environment.leaving_s,
         drivers=drivers_of_nodes(settings, lambda: source.classes),
     )
+    cluster.schedule_with(settings.kube_scheduler.profiles)
+    return cluster
 
 
 def api_of(settings: Settings, clock: Clock) -> Api:

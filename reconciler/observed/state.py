@@ -427,18 +427,23 @@ def cluster_state(
         namespaces={n.metadata.name: n.metadata.labels for n in snapshot.namespaces},
         capacity_buffers=snapshot.capacity_buffers,
         pod_templates={_object_key(t.metadata): t.template for t in snapshot.pod_templates},
-        scalables={
-            (kind, _object_key(item.metadata)): item
-            for kind, items in (
-                ("Deployment", snapshot.deployments),
-                ("StatefulSet", snapshot.stateful_sets),
-                ("ReplicaSet", snapshot.replica_sets),
-            )
-            for item in items
-        },
+        scalables=index_scalables(
+            Deployment=snapshot.deployments,
+            StatefulSet=snapshot.stateful_sets,
+            ReplicaSet=snapshot.replica_sets,
+        ),
         replication_controllers=snapshot.replication_controllers,
         services=snapshot.services,
     )
+
+
+def index_scalables(**objects: Iterable[Scalable]) -> dict[tuple[str, str], Scalable]:
+    """Return objects, given by kind, by their kind and ``namespace/name``."""
+    return {
+        (kind, _object_key(item.metadata)): item
+        for kind, items in objects.items()
+        for item in items
+    }
 
 
 def _object_key(metadata: Metadata) -> str:

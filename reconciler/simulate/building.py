@@ -13,11 +13,7 @@ import msgspec
 
 from reconciler.adapters.simulated.cluster import SHELF_NAME
 from reconciler.adapters.simulated.compute import SimulatedCompute
-from reconciler.adapters.simulated.conditions import (
-    Conditions,
-    RecordedMarket,
-    SimulatedClock,
-)
+from reconciler.adapters.simulated.conditions import Conditions, RecordedMarket, SimulatedClock
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf
 from reconciler.adapters.simulated.records import encode_record
 from reconciler.adapters.simulated.watched import FirstState, WatchedCluster, first_state
@@ -194,11 +190,12 @@ class SimulationSetup:
     cost_by: Grouping = BY_NAMESPACE
 
     def start_fleet(self, fleet: SimulatedFleet) -> SimulatedFleet:
-        """Return a revision in this world, and start its workloads.
+        """Return a revision in this world, and start its workloads and its scheduler.
 
         Those of a snapshot run forever, with the replicas that the revision allows. Facts
         discovered in this world are not known in others.
         """
+        self.stage.cluster.schedule_with(fleet.settings.kube_scheduler.profiles)
         if self.captured is None:
             self.present.base = fleet.workloads
         else:

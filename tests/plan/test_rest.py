@@ -24,7 +24,8 @@ from reconciler.desired.workloads.pods import expand
 from reconciler.model.diagnostics import Severity
 from reconciler.model.duration import iso_duration
 from reconciler.model.history import History
-from reconciler.model.settings import NodeLimit, Settings
+from reconciler.model.kubernetes.profile import DEFAULT_PROFILE, DEFAULT_SCHEDULER, Plugin
+from reconciler.model.settings import NodeLimit, SchedulerConfiguration, Settings
 from reconciler.observed.snapshot import snapshot_of
 from reconciler.observed.state import cluster_state
 from reconciler.plan.make.inputs import Inputs, RevisionPair
@@ -407,6 +408,53 @@ def test_the_quick_answer_equals_the_simulation(
     assert found["before"]["perHour"] == pytest.approx(merge["before"])
     assert found["after"]["perHour"] == pytest.approx(merge["after"])
     assert found["perHour"] == pytest.approx(merge["after"] - merge["before"])
+
+
+WITHOUT_FIT = """\
+kubeScheduler:
+  apiVersion: kubescheduler.config.k8s.io/v1
+  kind: KubeSchedulerConfiguration
+  profiles:
+    - schedulerName: default-scheduler
+      plugins: {multiPoint: {disabled: [{name: NodeResourcesFit}]}}
+"""
+
+
+@pytest.mark.parametrize(("command", "result"), [("plan", "atRest"), ("simulate", "merge")])
+@pytest.mark.usefixtures("fewest_seeds")
+def test_pods_run_where_the_configured_scheduler_puts_them(
+    tmp_path: Path, command: str, result: str
+) -> None:
+    """Without the filter by resources, four nodes take eight pods, and new nodes are not needed.
+
+    Each revision has the scheduler of its own configuration.
+    """
+    pool = a_pool("web", template=SMALL, budgets=[{"nodes": "100%"}])
+    write_fleet(tmp_path, [pool, a_deployment("web", "web", 4)])
+    folder = tmp_path / "fleet"
+    init(folder)
+    commit_all(folder)
+    write_fleet(tmp_path, [pool, a_deployment("web", "web", 8)])
+    assert costs_per_hour(answer(command, tmp_path)[result]) == pytest.approx((0.4, 0.8))
+    (folder / "reconciler.yaml").write_text(WITHOUT_FIT)
+    assert costs_per_hour(answer(command, tmp_path)[result]) == pytest.approx((0.4, 0.4))
+
+
+def test_the_quick_answer_uses_the_configured_scheduler_as_well() -> None:
+    disabled = with_fields(DEFAULT_PROFILE, disabled=frozenset({Plugin.NODE_RESOURCES_FIT}))
+    scheduler = SchedulerConfiguration(profiles={DEFAULT_SCHEDULER: disabled})
+    pool = a_pool("web", template=SMALL, budgets=[{"nodes": "100%"}])
+    base, head = ([pool, a_deployment("web", "web", replicas)] for replicas in (4, 8))
+    found = change(base, head, settings=Settings(fleet="test", kube_scheduler=scheduler))
+    assert (found.before.nodes, found.after.nodes) == (1, 1), "the first node takes all pods"
+    found = change(base, head)
+    assert (found.before.nodes, found.after.nodes) == (4, 8)
+
+
+def costs_per_hour(found: dict[str, Any]) -> tuple[float, float]:
+    """Return the dollars an hour before and after a change, in the result of either command."""
+    before, after = found["before"], found["after"]
+    return (before["perHour"], after["perHour"]) if "perHour" in found else (before, after)
 
 
 def answer(command: str, folder: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ kept on a shelf after every change, so that a process that was killed goes on wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from operator import attrgetter
@@ -44,6 +44,7 @@ from reconciler.model.kubernetes.eviction import (
 )
 from reconciler.model.kubernetes.node import CSINode, Node, csi_node
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.kubernetes.profile import Profile
 from reconciler.model.kubernetes.taint import DISRUPTED, REBOOTING
 from reconciler.observed.fingerprint import Pods
 from reconciler.observed.snapshot import Snapshot, snapshot_of
@@ -101,6 +102,10 @@ class EmbeddedCluster:
             leaving=timedelta(seconds=leaving_s) if leaving_s is not None else None,
             chance=chance,
         )
+
+    def schedule_with(self, profiles: Mapping[str, Profile]) -> None:
+        """Bind pods as schedulers with these profiles do, by name, instead of by the defaults."""
+        self._pods.profiles = profiles
 
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
         """Return what runs now, after applying what was due: nodes join, pods are bound."""

@@ -30,7 +30,9 @@ from reconciler.model.kubernetes.controllers import (
 )
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.kubernetes.profile import Profile
 from reconciler.observed.fingerprint import Pods
+from reconciler.observed.state import index_scalables
 from reconciler.placement.binding import scheduler
 from reconciler.placement.binding.scheduler import JoiningNodes, NodeBinder, NodeInfo, node_infos
 from reconciler.placement.binding.selection import Volumes
@@ -60,7 +62,7 @@ class PodBook:
     ``chance``, pods are replaced as their controllers do it (``model.kubernetes.controllers``);
     otherwise every successor has the name of the evicted pod. A pod whose spec changes and whose
     name does not is replaced at once. ``leaving`` is how long a pod takes to terminate, None for
-    its grace period.
+    its grace period. ``profiles`` are those of the schedulers by name.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class PodBook:
         self._record = record
         self.starting = starting
         self.leaving = leaving
+        self.profiles: Mapping[str, Profile] = {}
         self._chance = chance
         self._by_name: dict[str, str] = {}
         self._source: tuple[Pod, ...] = ()
@@ -309,25 +312,21 @@ class PodBook:
         Only a simulation, which has one process, keeps the order in which pods were tried: the
         embedded cluster is the same in every process.
         """
-        scalables = {
-            (kind, f"{item.metadata.namespace or 'default'}/{item.metadata.name}"): item
-            for kind, items in (
-                ("ReplicaSet", workloads.replica_sets),
-                ("StatefulSet", workloads.stateful_sets),
-            )
-            for item in items
-        }
+        scalables = index_scalables(
+            ReplicaSet=workloads.replica_sets, StatefulSet=workloads.stateful_sets
+        )
         namespaces = {n.metadata.name: n.metadata.labels for n in workloads.namespaces}
         owners = owners_of(workloads.services, scalables, workloads.replication_controllers)
-        known = self._binder
-        if self._chance is None or known is None or known[0] != (namespaces, owners):
+        rules, known = (namespaces, owners, self.profiles), self._binder
+        if self._chance is None or known is None or known[0] != rules:
             binder = NodeBinder(
                 (),
                 namespaces,
                 owners=owners,
+                profiles=self.profiles,
                 seed=self._chance.seed if self._chance is not None else 0,
             )
-            known = self._binder = ((namespaces, owners), binder)
+            known = self._binder = (rules, binder)
         return known[1]
 
     def objects(self, workloads: Workloads, now: datetime, node: str = "") -> list[Pod]:

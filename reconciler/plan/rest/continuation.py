@@ -7,7 +7,7 @@ end at the same point on every machine.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from datetime import datetime, timedelta
@@ -28,6 +28,7 @@ from reconciler.model.chance import Chance
 from reconciler.model.decision.waiting import DeferredClaim, WaitsFor
 from reconciler.model.history import History
 from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.kubernetes.profile import Profile
 from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.existing import SchedulerMemory
@@ -210,11 +211,11 @@ class _FirstPlan:
 class SharedWork:
     """What runs with several seeds have in common; it saves time and changes nothing.
 
-    Caches are kept for each of the inputs, and the first plan for each start of them. The binder
-    and the memory of schedulers are those of all.
+    Caches are kept for each of the inputs, and the first plan for each start of them. The memory of
+    schedulers is that of all, and a binder that of all with the same ``kubeScheduler``.
     """
 
-    binder: RestBinder = field(default_factory=RestBinder)
+    binders: list[tuple[Mapping[str, Profile], RestBinder]] = field(default_factory=list)
     schedulers: SchedulerMemory = field(default_factory=SchedulerMemory)
     caches: dict[int, tuple[Inputs, FactsCache]] = field(default_factory=dict)
     first: dict[tuple[int, int], _FirstPlan] = field(default_factory=dict)
@@ -224,9 +225,19 @@ class SharedWork:
         fresh = FactsCache(self.schedulers)
         return self.caches.setdefault(id(inputs), (inputs, fresh))[1]
 
+    def binder(self, settings: Settings) -> RestBinder:
+        """Return the binder for the scheduler of these settings."""
+        profiles = settings.kube_scheduler.profiles
+        for known, binder in self.binders:
+            if known == profiles:
+                return binder
+        binder = RestBinder(profiles)
+        self.binders.append((profiles, binder))
+        return binder
+
     def for_other_inputs(self) -> SharedWork:
         """Return what runs of the same fleet under other inputs share: pods, nothing decided."""
-        return SharedWork(self.binder, self.schedulers)
+        return SharedWork(self.binders, self.schedulers)
 
 
 @dataclass(frozen=True)
@@ -303,7 +314,7 @@ def continue_fleet(
         inputs, world, facts, start, start, history, sum_dollars(world.node_prices.values()),
         schedulers=shared.schedulers,
     )  # fmt: skip
-    number = 0
+    binder, number = shared.binder(inputs.settings), 0
     quiet, seen = rest, set[tuple[bool, ...]]()
     while not (number and work.is_used_up) and number != answers:
         if number:
@@ -322,7 +333,7 @@ def continue_fleet(
             rest = with_fields(rest, later=(*rest.later, *answer.commands))
         number += 1
         rest = with_fields(rest, decisions=answer, facts=facts, history=history)
-        step = _apply_decisions(rest, answer, static, launcher, chance, shared.binder)
+        step = _apply_decisions(rest, answer, static, launcher, chance, binder)
         if step is not None:
             rest = step
             seen.clear()

@@ -25,6 +25,7 @@ from reconciler.model.kubernetes.eviction import disruptions_allowed
 from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.kubernetes.node import CSINode, Node
 from reconciler.model.kubernetes.pod import Pod, PodStatus
+from reconciler.model.kubernetes.profile import Profile
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.binding import scheduler
 from reconciler.placement.binding.devices import DeviceClaims
@@ -130,10 +131,12 @@ class RestBinder:
     """The scheduler that binds the pods of one transition after another.
 
     It is kept, also for other courses of the same fleet, since the next transition finds nearly all
-    nodes and pods as they were. Every transition begins as with a new scheduler.
+    nodes and pods as they were. Every transition begins as with a new scheduler. ``profiles`` are
+    those of the schedulers by name; kube-scheduler's defaults apply without them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, profiles: Mapping[str, Profile] | None = None) -> None:
+        self._profiles = profiles
         self._known: tuple[object, NodeBinder] | None = None
 
     def restart(
@@ -143,7 +146,10 @@ class RestBinder:
         owners = owners_of(cluster.services, cluster.scalables, cluster.replication_controllers)
         rules = (cluster.namespaces, owners)
         if self._known is None or self._known[0] != rules:
-            self._known = (rules, NodeBinder(namespaces=cluster.namespaces, owners=owners))
+            binder = NodeBinder(
+                namespaces=cluster.namespaces, owners=owners, profiles=self._profiles
+            )
+            self._known = (rules, binder)
         binder = self._known[1]
         binder.restart(infos, volumes, seed=seed)
         return binder

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
@@ -32,6 +34,12 @@ from reconciler.model.kubernetes.pod import (
     PodAffinityTerm,
     TopologySpreadConstraint,
     Volume,
+)
+from reconciler.model.kubernetes.profile import (
+    DEFAULT_PROFILE,
+    DEFAULT_SCHEDULER,
+    ScoringStrategy,
+    Strategy,
 )
 from tests.adapters.simulated.builders import a_pod, a_sandbox, pods
 from tests.examples import examples
@@ -64,6 +72,15 @@ def test_pods_are_bound_in_the_order_of_creation_to_the_node_with_most_left() ->
     places = sandbox.places()
     assert places["a"] == places["c"] != places["b"], "the small pod comes first, as kube-scheduler"
     assert places["d"] == "", "largest first would have found a place for each"
+
+
+def test_a_profile_decides_between_the_nodes_with_most_and_with_least_left() -> None:
+    sandbox = a_sandbox(*pods(2), nodes=2)
+    profile = replace(DEFAULT_PROFILE, scoring=ScoringStrategy(Strategy.MOST_ALLOCATED))
+    sandbox.cluster.schedule_with({DEFAULT_SCHEDULER: profile})
+    assert len(set(sandbox.places().values())) == 1
+    sandbox = a_sandbox(*pods(2), nodes=2)
+    assert len(set(sandbox.places().values())) == 2
 
 
 def test_the_pod_with_higher_priority_is_bound_first() -> None:
