@@ -50,7 +50,7 @@ def history_of(store: StateStore, settings: Settings, now: datetime) -> History:
         taken = tuple(
             row for c in store.commands_since(now - DAY) for row in _disruptions_by_pool(c)
         )
-    return History(taken, tuple(store.rollouts()), tuple(store.obstacles()), is_kept=True)
+    return History(taken, tuple(store.rollouts()), tuple(store.obstacles()))
 
 
 def has_daily_maximum(settings: Settings) -> bool:

@@ -100,12 +100,11 @@ class Obstacle(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class History(msgspec.Struct, frozen=True, rename="camel"):
-    """The recorded history; ``is_kept`` is False without records, as in a preview."""
+    """The recorded history; empty without records, as in a preview."""
 
     taken: tuple[DisruptionRecord, ...] = ()
     rollouts: tuple[Rollout, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
-    is_kept: bool = False
 
     def rollout(self, node_pool: str) -> Rollout | None:
         """Return the rollout of a NodePool, None where it never had one."""

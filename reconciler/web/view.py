@@ -135,7 +135,6 @@ class PoolView:
     nodes: int
     ready: int
     starting: int
-    terminating: int
     per_hour: float
     cpu: float
     memory: float
@@ -332,7 +331,6 @@ def _pool_views(
             nodes=len(own),
             ready=states.count("ready"),
             starting=states.count("starting"),
-            terminating=states.count("terminating"),
             per_hour=costs[name].before if name in costs else 0.0,
             cpu=total.share(CPU) or 0.0,
             memory=total.share(MEMORY) or 0.0,

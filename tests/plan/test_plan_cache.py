@@ -260,7 +260,7 @@ class World(msgspec.Struct, frozen=True):
             unavailable=self.unavailable,
             allow_removal=self.removable,
             interrupted=self.interrupted,
-            history=History(taken=self.taken, is_kept=True) if self.counts else None,
+            history=History(taken=self.taken) if self.counts else None,
             lists_blockers=not self.counts,  # since when they hold is kept by whoever plans
         )
 

@@ -122,14 +122,13 @@ class OverlayVerdict(StrEnum):
 class OverlayFinding:
     """The result for one overlay, and why it was not applied.
 
-    ``other`` is the overlay that it conflicts with, and ``matches`` the number of instance types it
-    applies to, over all NodePools. Karpenter reports neither.
+    ``matches`` is the number of instance types it applies to, over all NodePools, which Karpenter
+    does not report.
     """
 
     name: str
     verdict: OverlayVerdict
     message: str = ""
-    other: str = ""
     matches: int = 0
 
 
@@ -225,7 +224,6 @@ def _evaluate_overlay(
                 OverlayVerdict.CONFLICT,
                 f"overlay {other} has the same weight {overlay.weight} and sets {what} too;"
                 " give one of them another weight",
-                other,
             )
     for ledger, match in zip(ledgers, matches, strict=True):
         ledger.record(overlay, match)
