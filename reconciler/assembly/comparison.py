@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replace_request
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -165,6 +166,27 @@ def is_new_fleet(base: sources.Base, head: Inputs) -> bool:
     return base.is_missing or (is_empty and not head.cluster.nodes)
 
 
+def without_missing_base(request: FleetRequest) -> tuple[FleetRequest, str]:
+    """Return the request, without a base that has no NodePool, and then why all of it is new.
+
+    With a snapshot, the nodes of a base without a NodePool are of NodePools that it deleted.
+    """
+    base = sources.read_base(request)
+    if base is None:
+        return request, ""
+    is_empty = base.fleet is not None and not base.fleet.node_pools
+    if not base.is_missing and (request.snapshot is not None or not is_empty):
+        return request, ""
+    return replace_request(request, base=None), _new_fleet_message(base)
+
+
+def _new_fleet_message(base: sources.Base) -> str:
+    return (
+        f"the base {(base.head or '')[:8]} has no NodePool in this folder: the fleet is new, so "
+        "there is nothing to compare it with"
+    )
+
+
 def _with_new_fleet(base: sources.Base, head: Inputs) -> Inputs:
     """Return the facts of a fleet that the base does not have.
 
@@ -173,8 +195,7 @@ def _with_new_fleet(base: sources.Base, head: Inputs) -> Inputs:
     finding = Diagnostic(
         Severity.INFO,
         "fleet-new",
-        f"the base {(base.head or '')[:8]} has no NodePool in this folder: the fleet is new, "
-        "so there is nothing to compare it with",
+        _new_fleet_message(base),
         hint="if its folder was renamed, `reconciler ci` finds its base by its name or its files",
     )
     head = replace(

@@ -94,12 +94,12 @@ def run_simulation(
     outcome = _run_revision(setup, head, end, passes_max, plans)
     report = report_of(stage, outcome, begin)
     report = msgspec.structs.replace(report, rules=_rules(head, report, history))
-    if base is None or before is None:
-        return report
-    names = (_display_name(base), _display_name(head))
-    merge = merge_outcome(report, stage, base_claims, *names, before)
     costs = _workload_costs(stage, outcome, outcome.at)
     shares = cost_shares(setup.cost_by, before_costs, costs)
+    if base is None or before is None:
+        return msgspec.structs.replace(report, shares=shares)
+    names = (_display_name(base), _display_name(head))
+    merge = merge_outcome(report, stage, base_claims, *names, before)
     merge = msgspec.structs.replace(merge, shares=shares)
     return msgspec.structs.replace(report, merge=merge)
 
@@ -254,7 +254,7 @@ def at_rest_of(report: Report) -> AtRest | None:
         stuck=tuple(_stuck_nodes(report)),
         by_node_pool=_pool_changes(report),
         unschedulable_before=merge.unschedulable if merge is not None else (),
-        shares=(merge.shares or None) if merge is not None else None,
+        shares=(report if merge is None else merge).shares or None,
         evictions=sum(event.kind == EventKind.POD_EVICTED for event in report.events),
     )
 

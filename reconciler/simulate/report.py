@@ -146,7 +146,8 @@ class Report(_Part, frozen=True):
     ``rules`` are the periods in which budgets and windows limited the disruption of a NodePool.
     ``backtest`` is set only with ``--trace``. ``range`` is set for several seeds: the fleets that
     they end with. ``duration_seconds`` is then when their last events happen, after the start. The
-    other fields are of the run with ``seed``.
+    other fields are of the run with ``seed``. ``shares`` divides the cost at the end among
+    workloads; with ``--base``, ``merge`` has both costs.
     """
 
     events: tuple[Event, ...]
@@ -166,6 +167,7 @@ class Report(_Part, frozen=True):
     range: FleetRange | msgspec.UnsetType = msgspec.UNSET
     duration_seconds: CountSpan | msgspec.UnsetType = msgspec.UNSET
     seed: int | msgspec.UnsetType = msgspec.UNSET
+    shares: CostShares | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def duration(self) -> timedelta:

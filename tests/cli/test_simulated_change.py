@@ -179,3 +179,28 @@ def test_the_number_of_runs_follows_from_the_head_alone(
     alone = json.loads(capsys.readouterr().out)
     assert seeds.SEEDS_MIN < change["range"]["seeds"] < seeds.SEEDS_MAX
     assert change["range"]["seeds"] == merged["range"]["seeds"] == alone["range"]["seeds"]
+
+
+def test_a_new_fleet_is_simulated_alone_and_divided_among_its_namespaces(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    jobs = a_deployment("jobs", "web", 3)
+    jobs["metadata"]["namespace"] = "jobs"
+    (tmp_path / "fleet").mkdir()
+    (tmp_path / "fleet" / "README.md").write_text("a fleet")
+    init(tmp_path / "fleet")
+    commit_all(tmp_path / "fleet")
+    write_fleet(tmp_path, [a_pool("web", template=SMALL), WEB, jobs])
+    assert main(["simulate", *words(tmp_path, "-o", "json", "--base", "HEAD")]) == 0
+    out, err = capsys.readouterr()
+    story = json.loads(out)
+    assert "has no NodePool in this folder: the fleet is new" in err
+    assert story["merge"] is None
+    groups = story["shares"]["groups"]
+    assert set(groups) == {"default", "jobs"}
+    assert sum(g["after"] for g in groups.values()) == pytest.approx(story["cost"]["after"])
+    change = answer(capsys, "plan", tmp_path)
+    assert {name: g["after"] > 0 for name, g in change["atRest"]["shares"]["groups"].items()} == {
+        "default": True, "jobs": True,
+    }  # fmt: skip
+    assert any(line.startswith("By namespace: ") for line in change["summary"]["text"])

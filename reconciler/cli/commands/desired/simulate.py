@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -17,6 +17,7 @@ from reconciler.cli.output.progressline import show_progress
 from reconciler.cli.parser import inputs
 from reconciler.model.errors import UsageError
 from reconciler.model.text.quoting import quote_value
+from reconciler.model.text.visible import one_line
 from reconciler.source.document import LIMITS
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ def run(request: SimulateRequest) -> int:
     from reconciler.simulate.seeds import SeededRuns
 
     _expect_trace(request)
+    request = _without_missing_base(request)
     with show_progress("Simulating") as line:
         timings = Timings(line.enter)
         if request.replay.trace is not None:
@@ -129,6 +131,18 @@ def run(request: SimulateRequest) -> int:
     if request.timings:
         print(timings.to_json(), file=sys.stderr)
     return exitcode.DONE
+
+
+def _without_missing_base(request: SimulateRequest) -> SimulateRequest:
+    """Return the request; a fleet that the base does not have is simulated alone, with a note."""
+    if request.fleet.base is None:
+        return request
+    from reconciler.assembly.comparison import without_missing_base
+
+    fleet, why = without_missing_base(request.fleet)
+    if why:
+        print(one_line(f"Note: {why}"), file=sys.stderr)
+    return replace(request, fleet=fleet)
 
 
 def _expect_trace(request: SimulateRequest) -> None:
