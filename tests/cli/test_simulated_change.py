@@ -204,3 +204,29 @@ def test_a_new_fleet_is_simulated_alone_and_divided_among_its_namespaces(
         "default": True, "jobs": True,
     }  # fmt: skip
     assert any(line.startswith("By namespace: ") for line in change["summary"]["text"])
+
+
+def test_what_changed_workloads_request_is_priced_as_the_pods_of_the_snapshot(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    """Four pods pay for four nodes; two more and one of another namespace pay what they do."""
+    jobs = a_deployment("jobs", "web", 1)
+    jobs["metadata"]["namespace"] = "jobs"
+    a_change(
+        tmp_path,
+        [a_pool("web", template=SMALL), WEB],
+        [a_pool("web", template=SMALL), a_deployment("web", "web", 6), jobs],
+    )
+    snapshot = tmp_path / "s.json"
+    snapshot.write_text(json.dumps({"kind": "List", "items": a_cluster(pods=4, nodes=4)}))
+    plan = answer(capsys, "plan", tmp_path, "--snapshot", str(snapshot))
+    each = plan["atRest"]["before"]["perHour"] / 4 * 730
+    first, *lines = plan["summary"]["text"]
+    assert first == (
+        "Cost unknown: only workloads change, and the pods are those observed; the workloads in "
+        f"the files request +4.5 cpu (+3 pods): about +${3 * each:.0f}/month at what requests cost "
+        "in the snapshot now."
+    )
+    payers = f"default +${2 * each:.0f}, jobs +${each:.0f}"
+    assert f"By namespace, estimated from requests: {payers} a month." in lines
+    assert "perMonth" not in plan["summary"]  # an estimate decides no policy on cost

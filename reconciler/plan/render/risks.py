@@ -12,6 +12,7 @@ _RISKS: Final = (
     "fleet-renamed",
     "image-version",
     "change-not-included",
+    "cost-of-requests",
     "change-never-disrupts",
     "change-blocks-evictions",
     "change-of-budgets",

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from reconciler.catalog.catalog import Catalog
 from reconciler.desired.objects import node_classes, node_pools
 from reconciler.desired.rules.lifetimes import SHORT_GRACE, SHORT_LIFE
-from reconciler.desired.workloads.pods import workloads_of
 from reconciler.disruption.gates.budgets import budget_reasons
 from reconciler.model.decision.changes import Change
 from reconciler.model.decision.finding import PlanFinding
@@ -21,16 +20,14 @@ from reconciler.model.karpenter.nodepool import WHEN_EMPTY, NodePool
 from reconciler.model.kubernetes.cluster import PodDisruptionBudget
 from reconciler.model.kubernetes.eviction import desired_healthy
 from reconciler.model.kubernetes.taint import repelling_taints
-from reconciler.model.resources import MILLI, PODS, Resources, add_resources
 from reconciler.model.settings import FeatureGate
-from reconciler.model.text.counting import format_count, format_list
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.money import format_monthly
 from reconciler.observed.state import ClusterState
-from reconciler.placement.explain.reasons import format_amount
 from reconciler.plan.make.inputs import Inputs, RevisionPair
-from reconciler.plan.render.headline import WORKLOAD_KINDS
 from reconciler.plan.render.windows import disruption_rules
 from reconciler.plan.render.wording import format_words
+from reconciler.plan.rest.requested import OBSERVED, unread_workloads
 from reconciler.plan.value.costs import AtRest, ListCosts, PoolAtRest
 
 _MANY: Final = 100
@@ -44,7 +41,7 @@ def risks_of(
     changes = tuple(changes)
     pools, cluster = tuple(_pools_of_both(pair, changes)), pair.head.cluster
     return (
-        *_unread_workloads(pair, changes),
+        *unread_workloads(pair, changes, change),
         *_closed_pools(pools, pair),
         *_other_times(pools, pair),
         *_earlier_expiries(pools),
@@ -56,57 +53,6 @@ def risks_of(
         *_moving_aliases(pair),
         *(_overlay_prices(changes, change) if _values_nodes(pair) else ()),
     )
-
-
-def _unread_workloads(pair: RevisionPair, changes: Iterable[Change]) -> Iterator[PlanFinding]:
-    """Yield that workloads of the files change, while the pods are those of a cluster.
-
-    What the files request is then the only measure of the change.
-    """
-    names = [f"{row.kind} {row.name}" for row in changes if row.kind in WORKLOAD_KINDS]
-    observation = pair.head.observation
-    if not names or observation not in _OBSERVED:
-        return
-    source = "snapshot" if observation == "snapshot" else "cluster"
-    yield PlanFinding(
-        severity="warning",
-        code="change-not-included",
-        message=f"{format_list(names, _NAMED)} {'changes' if len(names) == 1 else 'change'}, which "
-        f"is not included: pods and budgets are those of the {source}",
-        hint="plan without a cluster to compare the workloads of the files",
-    )
-    before, after = _requests_of(pair.base), _requests_of(pair.head)
-    yield PlanFinding(
-        severity="info", code="change-of-requests", message=_requests_change(before, after)
-    )
-
-
-def _requests_of(inputs: Inputs) -> Resources:
-    """Return the requests of all pods of the files, with their number."""
-    return add_resources(*(pod.requests() for pod in workloads_of(inputs.fleet)[0].pods))
-
-
-def _requests_change(before: Resources, after: Resources) -> str:
-    """Return by how much requests change: ``+18 cpu, +27Gi memory (+18 pods)``."""
-    changed = {
-        name: f"{_sign(more)}{format_amount(name, abs(more))} {name}"
-        for name in sorted(before.keys() | after.keys())
-        if (more := after.get(name, 0) - before.get(name, 0))
-    }
-    more = (after.get(PODS, 0) - before.get(PODS, 0)) // MILLI
-    pods = f" ({_sign(more)}{format_count(abs(more), 'pod')})" if changed.pop(PODS, "") else ""
-    if not changed:
-        return f"the requests of the workloads in the files do not change{pods}"
-    return f"the workloads in the files request {', '.join(changed.values())}{pods}"
-
-
-def _sign(more: int) -> str:
-    return "+" if more > 0 else "−"
-
-
-_NAMED: Final = 3
-_OBSERVED: Final = ("snapshot", "cluster")
-"""Where a plan has its pods from, if not from the files."""
 
 
 class _ChangedPool(NamedTuple):
@@ -341,7 +287,7 @@ def _blocked_evictions(pair: RevisionPair) -> Iterator[PlanFinding]:
 
 def _budgets_of(inputs: Inputs) -> Sequence[PodDisruptionBudget]:
     """Return the PodDisruptionBudgets of the files, also where the pods are observed ones."""
-    if inputs.observation not in _OBSERVED:
+    if inputs.observation not in OBSERVED:
         return inputs.cluster.pod_disruption_budgets
     kind = "PodDisruptionBudget"
     found = (r.data for r in inputs.fleet.workloads if r.data.get("kind") == kind)
