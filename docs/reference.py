@@ -40,7 +40,19 @@ EXIT_CODES_OF_COMMANDS = """
 With `plan --detailed-exitcode`, a script can tell "nothing to do" from "there are changes".
 [Policies](policies.md#exit-codes) lists the options that lead to exit code 3.
 """
+IMPLIED = frozenset(
+    {
+        "Correct it.",
+        "Correct it as the message says.",
+        "Correct it at the position shown.",
+        "Correct it in the cluster.",
+        "Correct the name.",
+        "No action is needed.",
+    }
+)
+"""What to do in general, which the page of findings states once."""
 FINDINGS = """Each finding ends with its code in brackets, which `reconciler explain CODE` explains.
+Where nothing else is stated, correct what the message names; an `info` needs no action.
 A failed [policy](policies.md) has the code `policy-` and its name. Any other code, such as
 `role-empty`, is that of a rule of the API server: correct the field that the message names.
 """
@@ -384,7 +396,10 @@ def exit_codes() -> str:
 
 def findings() -> str:
     """Return the page of the codes of findings, but for those of rules of the API server."""
-    rows = [(f"`{code}`", " ".join(about)) for code, about in sorted(chosen_codes().items())]
+    rows = [
+        (f"`{code}`", meaning if remedy in IMPLIED else f"{meaning} {remedy}")
+        for code, (meaning, remedy) in sorted(chosen_codes().items())
+    ]
     return f"# Findings\n\n{GENERATED}\n{FINDINGS}\n{_definitions(rows)}"
 
 

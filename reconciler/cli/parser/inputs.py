@@ -53,8 +53,8 @@ _FLAGS: Final[tuple[_Flag, ...]] = (
             "default": [],
             "dest": "manifests",
             "metavar": "FILE",
-            "help": "rendered manifests, or `terraform show -json`: a file, or - for stdin; added "
-            "to the files of PATH, or read alone without PATH (repeatable)",
+            "help": "rendered manifests or `terraform show -json` (- for stdin), added to the "
+            "files of PATH, or read alone without PATH (repeatable)",
         },
     ),
     (
@@ -98,8 +98,8 @@ _FLAGS: Final[tuple[_Flag, ...]] = (
         {
             "metavar": "NUMBER",
             "default": "present",
-            "help": "replicas of workloads with an autoscaler: present (without a cluster, the "
-            "minimum), min, max, or N%% of the range between them (default: present)",
+            "help": "replicas of scaled workloads: present (without a cluster, the minimum), min, "
+            "max, or N%% of the range between them (default: present)",
         },
     ),
     (

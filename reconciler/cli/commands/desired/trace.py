@@ -100,7 +100,7 @@ def _add_prometheus(parser: argparse.ArgumentParser) -> None:
     add(
         "--prometheus", metavar="URL",
         help=(
-            "instead of FILE: create the trace from kube-state-metrics in this Prometheus; "
+            "instead of FILE: read kube-state-metrics in this Prometheus; "
             "PROMETHEUS_TOKEN can contain a bearer token"
         ),
     )  # fmt: skip
