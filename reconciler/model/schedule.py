@@ -7,7 +7,7 @@ month OR day of week as soon as neither is a plain star. A time zone is our addi
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right, insort
 from calendar import monthrange
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,6 +37,13 @@ _DAYS_OF_MONTH: Final = {month: monthrange(2024, month)[1] for month in range(1,
 _HOURS_A_DAY: Final = 24
 _MONTHS_A_YEAR: Final = 12
 _HORIZON_YEARS: Final = 5
+
+_SCHEDULES_MAX: Final = 4096
+_SEARCHED_MAX: Final = 64
+"""Schedules that are kept after they were read, and for each one the hits that were searched."""
+
+_OVERLAP_MAX: Final = timedelta(days=366)
+"""How far ahead the end of windows that overlap is searched, in addition to one of them."""
 
 LENGTH_MAX: Final = 1000
 """The maximum number of characters of a schedule."""
@@ -103,10 +110,20 @@ class Schedule:
     def next_after(self, moment: datetime, zone: tzinfo = UTC) -> datetime | None:
         """Return the first hit strictly after ``moment``, in UTC; None if there is none in 5 years.
 
-        A wall-clock time that a time zone skips or repeats is hit once.
+        A wall-clock time that a time zone skips or repeats is hit once. A simulation asks for the
+        same hits thousands of times, so those that were searched are kept.
         """
         if self.any_weekday and not self._has_matching_day:
             return None
+        searched = _searched(self, zone)
+        hit = searched.hit_after(moment)
+        if hit is None:
+            hit = self._search(moment, zone)
+            if hit is not None:
+                searched.keep(moment, hit)
+        return hit
+
+    def _search(self, moment: datetime, zone: tzinfo) -> datetime | None:
         start = moment.astimezone(zone).replace(second=0, microsecond=0, tzinfo=None)
         hours, minutes = sorted(self.hours), sorted(self.minutes)
         for day in self._days_from(start):
@@ -122,6 +139,19 @@ class Schedule:
         return None
 
     @property
+    def gap(self) -> timedelta:
+        """The longest time between two hits of the same day."""
+        return timedelta(minutes=_longest_gap(self))
+
+    def last_of_day(self, hit: datetime, zone: tzinfo = UTC) -> datetime:
+        """Return the last hit of a hit's day; the hit itself if clocks are changed between them."""
+        local = hit.astimezone(zone)
+        last = local.replace(hour=max(self.hours), minute=max(self.minutes))
+        if last.utcoffset() != local.utcoffset() or not _exists(last.replace(tzinfo=None), zone):
+            return hit
+        return last.astimezone(UTC)
+
+    @property
     def _has_matching_day(self) -> bool:
         """Whether any of the months has any of the days (30 February does not exist)."""
         return min(self.days) <= max(_DAYS_OF_MONTH[month] for month in self.months)
@@ -130,7 +160,10 @@ class Schedule:
         day = start.replace(hour=0, minute=0)
         end = day + timedelta(days=366 * _HORIZON_YEARS)
         while day < end:
-            if day.month in self.months and self._matches_day(day):
+            if day.month not in self.months:
+                day = (day.replace(day=1) + timedelta(days=31)).replace(day=1)
+                continue
+            if self._matches_day(day):
                 yield day
             day += timedelta(days=1)
 
@@ -142,13 +175,54 @@ class Schedule:
         return by_month or by_week
 
 
+class _Searched:
+    """Hits of one schedule that were searched, each with the time from which it was.
+
+    Several threads may use it: a list that is full is replaced, and never becomes shorter.
+    """
+
+    __slots__ = ("_found",)
+
+    def __init__(self) -> None:
+        self._found: list[tuple[datetime, datetime]] = []
+
+    def hit_after(self, moment: datetime) -> datetime | None:
+        """Return the first hit after ``moment``, None if it is not known."""
+        found = self._found
+        at = bisect_right(found, moment, key=_start_of)
+        return next(
+            (hit for start, hit in found[max(at - 1, 0) : at] if start <= moment < hit), None
+        )
+
+    def keep(self, moment: datetime, hit: datetime) -> None:
+        """Keep ``hit``, the first one after ``moment``."""
+        if len(self._found) >= _SEARCHED_MAX:
+            self._found = []
+        insort(self._found, (moment, hit))
+
+
+def _start_of(searched: tuple[datetime, datetime]) -> datetime:
+    return searched[0]
+
+
+@lru_cache(maxsize=_SCHEDULES_MAX)
+def _longest_gap(schedule: Schedule) -> int:
+    minutes = sorted(60 * hour + minute for hour in schedule.hours for minute in schedule.minutes)
+    return max((later - one for one, later in pairwise(minutes)), default=0)
+
+
+@lru_cache(maxsize=_SCHEDULES_MAX)
+def _searched(_schedule: Schedule, _zone: tzinfo) -> _Searched:
+    return _Searched()
+
+
 def _exists(local: datetime, zone: tzinfo) -> bool:
     """Return whether the zone's clocks show ``local`` at all (not skipped in spring)."""
     there = local.replace(tzinfo=zone)
     return there.astimezone(UTC).astimezone(zone).replace(tzinfo=None) == local
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=_SCHEDULES_MAX)
 def parse_schedule(text: str) -> Schedule:
     """Return a schedule of five fields or one of the descriptors (``@daily``).
 
@@ -243,18 +317,52 @@ def next_change(
     schedule: Schedule, duration: timedelta, now: datetime, zone: tzinfo = UTC
 ) -> datetime | None:
     """Return when the window opens next, or closes if it is open; None if never."""
-    if not is_open(schedule, duration, now, zone):
+    first = schedule.next_after(_truncate_to_second(now - duration), zone)
+    if first is None or first + duration <= now:
+        return None
+    if first > now:
         return schedule.next_after(now, zone)
-    end: datetime | None = None
-    hit = schedule.next_after(_truncate_to_second(now - duration), zone)
-    for _ in range(1000):
-        if hit is None or (end is not None and hit > end):
-            return end
-        end = hit + duration
-        if end <= now:
-            return None
-        hit = schedule.next_after(hit, zone)
-    return None
+    return _closing(schedule, duration, first, zone)
+
+
+class _Overlap:
+    """Windows of one schedule that overlap, up to the last one that was searched.
+
+    ``found`` are the first and the last hit, and whether the window of the last one ends them.
+    Several threads may use it: ``found`` is replaced as a whole.
+    """
+
+    __slots__ = ("found",)
+
+    def __init__(self) -> None:
+        self.found: tuple[datetime, datetime, bool] | None = None
+
+
+@lru_cache(maxsize=_SCHEDULES_MAX)
+def _overlap(_schedule: Schedule, _duration: timedelta, _zone: tzinfo) -> _Overlap:
+    return _Overlap()
+
+
+def _closing(
+    schedule: Schedule, duration: timedelta, first: datetime, zone: tzinfo
+) -> datetime | None:
+    """Return when the windows that overlap from the hit ``first`` on close, None if too late.
+
+    It does not depend on what was searched before: that only makes it faster.
+    """
+    overlap = _overlap(schedule, duration, zone)
+    start, last, is_end = overlap.found or (first, first, False)
+    if not start <= first <= last:
+        start, last, is_end = first, first, False
+    limit = first + duration + _OVERLAP_MAX
+    is_joined = schedule.gap <= duration
+    while not is_end and last + duration <= limit:
+        last = schedule.last_of_day(last, zone) if is_joined else last
+        hit = schedule.next_after(last, zone)
+        is_end = hit is None or hit > last + duration
+        last = last if hit is None or is_end else hit
+    overlap.found = start, last, is_end
+    return last + duration if is_end and last + duration <= limit else None
 
 
 def steady_until(

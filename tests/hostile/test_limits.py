@@ -562,6 +562,18 @@ def test_a_schedule_that_never_matches_is_found_at_once() -> None:
             assert allowance([budget], "Empty", 10, MOMENT).nodes == 1
 
 
+@attack(Threat.EXHAUSTION, "windows that overlap without end, and some that open every four years")
+@pytest.mark.parametrize(
+    ("text", "hours"), [("*/2 * * * *", 10), ("* * * * *", 1), ("7 3 29 2 *", 1)]
+)
+def test_a_schedule_that_is_evaluated_often_is_searched_once(text: str, hours: int) -> None:
+    """Guards: ``_Searched``, ``_Overlap`` and ``last_of_day`` of a schedule."""
+    schedule, duration = parse_schedule(text), timedelta(hours=hours)
+    with soon(40):
+        for minutes in range(10_000):
+            next_change(schedule, duration, MOMENT + timedelta(minutes=minutes))
+
+
 @attack(Threat.EXHAUSTION, "hostile text for our regular expressions")
 @pytest.mark.parametrize(
     "text",
