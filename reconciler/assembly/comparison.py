@@ -11,6 +11,7 @@ from reconciler.assembly.inputs import sources
 from reconciler.assembly.snapshots import read_cluster
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.objects import node_pools
+from reconciler.desired.settings.layers import DEFAULT, OF_ZONES
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import InvalidFleetError, UsageError
 from reconciler.model.settings import DataSource, DecisionRules
@@ -174,10 +175,31 @@ def without_missing_base(request: FleetRequest) -> tuple[FleetRequest, str]:
     base = sources.read_base(request)
     if base is None:
         return request, ""
+    head = sources.desired_fleet(request, any_class=True, allow_empty=True)
+    request = with_one_region(request, head, base)
     is_empty = base.fleet is not None and not base.fleet.node_pools
     if not base.is_missing and (request.snapshot is not None or not is_empty):
         return request, ""
     return replace_request(request, base=None), _new_fleet_message(base)
+
+
+def with_one_region(request: FleetRequest, head: Fleet, base: sources.Base | None) -> FleetRequest:
+    """Return the request, with the region of both revisions if the zones of only one tell it.
+
+    Otherwise, a change that removes a requirement on zones would seem to leave the region.
+    """
+    if base is None or base.fleet is None or not base.fleet.node_pools or not head.node_pools:
+        return request
+    sides = (
+        sources.settings_of(request, head),
+        sources.settings_of(request.at_base, base.fleet),
+    )
+    unknown = [side for side in sides if side.origins["aws.region"] == DEFAULT]
+    derived = [side for side in sides if side.origins["aws.region"] == OF_ZONES]
+    if len(unknown) != 1 or len(derived) != 1:
+        return request
+    region = f"aws.region={derived[0].settings.region}"
+    return replace_request(request, settings=(*request.settings, region))
 
 
 def _new_fleet_message(base: sources.Base) -> str:

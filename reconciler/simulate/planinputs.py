@@ -18,6 +18,7 @@ from reconciler.assembly.comparison import (
     learned_types,
     read_types,
     with_base_inputs,
+    with_one_region,
     with_removal,
 )
 from reconciler.assembly.inputs import sources
@@ -114,6 +115,8 @@ def _read_inputs(
         fleet, findings = sources.read_desired(
             head, any_class=request.catalog is not None, allow_empty=request.may_be_empty
         )
+        base = sources.read_base(request)
+        request = with_one_region(request, fleet, base)
         resolved = sources.settings_of(request, fleet)
         if request.overrides:
             fleet = _with_overrides(fleet, request.overrides, resolved.settings)
@@ -128,7 +131,6 @@ def _read_inputs(
             if beside is None or beside.objects is None:
                 return _own_inputs(request, head, beside)
             live = objects_snapshot(beside.objects, "the cluster")
-        base = sources.read_base(request)
         captured = read_captured(request) if live is None else live
         now = _time_of_plan(request, head.committed_at if live is None else None, captured)
         cluster = read_cluster(request, fleet, now, captured)

@@ -611,6 +611,23 @@ def test_the_cost_of_a_change_of_an_invalid_base_is_unknown(plan, repository: Pa
     assert "pool.yaml:1:13: error: apiVersion: unsupported apiVersion" in message
 
 
+@pytest.mark.parametrize("removes", [True, False])
+def test_zones_that_only_one_revision_requires_tell_the_region_of_both(
+    plan, repository: Path, removes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pull request that only removes a requirement on zones leaves no region."""
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    zone = "        - {key: topology.kubernetes.io/zone, operator: In, values: [eu-west-1a]}\n"
+    if removes:
+        (repository / "pool.yaml").write_text(POOL + zone)
+        commit_all(repository)
+    (repository / "pool.yaml").write_text(POOL if removes else POOL + zone)
+    found = json.loads(plan("-o", "json", "--base", "HEAD", catalog=False).out)
+    assert "region-changed" not in [d["code"] for d in found["diagnostics"]]
+    (catalog,) = [d["message"] for d in found["diagnostics"] if d["code"] == "catalog"]
+    assert catalog.endswith("eu-west-1")
+
+
 def a_fleet_in(folder: Path) -> Path:
     """Write the files of a fleet into a folder."""
     folder.mkdir(exist_ok=True)

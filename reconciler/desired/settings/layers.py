@@ -276,6 +276,10 @@ class _LayerValue(NamedTuple):
     spelled: str
 
 
+OF_ZONES: Final = Origin(Layer.FILE, "zones of the NodePools")
+"""The origin of a region that nothing names."""
+
+
 def resolve(
     config: Mapping[str, object],
     environ: Mapping[str, str],
@@ -315,7 +319,7 @@ def resolve(
         chosen["fleet"] = fleet
     if region and "aws.region" not in chosen:
         chosen["aws.region"] = region
-        origins["aws.region"] = Origin(Layer.FILE, "zones of the NodePools")
+        origins["aws.region"] = OF_ZONES
     chosen = _with_decision_rules(chosen)
     settings = build_settings(chosen)
     values = setting_values(settings, chosen)
