@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Final
 
 from reconciler.model.karpenter.labels import ON_DEMAND, SPOT
@@ -98,19 +99,19 @@ class PriceRule:
     price: float | None = None
     note: str = ""
 
-    def covers(self, name: str, region: str, capacity_type: str) -> bool:
-        """Return whether the rule matches such an offering; an empty list matches all."""
-        return (
-            (not self.families or name.partition(".")[0] in self.families)
-            and (not self.instance_types or name in self.instance_types)
-            and (not self.regions or region in self.regions)
-            and (not self.capacity_types or capacity_type in self.capacity_types)
+    def covers(self, region: str, capacity_type: str) -> bool:
+        """Return whether the rule is for a region and a capacity type; an empty list means all."""
+        return (not self.regions or region in self.regions) and (
+            not self.capacity_types or capacity_type in self.capacity_types
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PriceBook:
-    """Rules in order, and a flat discount in percent."""
+    """Rules in order, and a flat discount in percent.
+
+    A rule can name many families and types, and is compared with each offering of a catalog.
+    """
 
     rules: tuple[PriceRule, ...] = ()
     discount_percent: float = 0.0
@@ -142,4 +143,18 @@ class PriceBook:
         return rule is not None and rule.price is not None
 
     def _rule(self, name: str, region: str, capacity_type: str) -> PriceRule | None:
-        return next((r for r in self.rules if r.covers(name, region, capacity_type)), None)
+        family = name.partition(".")[0]
+        return next(
+            (
+                rule
+                for rule, families, types in self._named
+                if (not families or family in families)
+                and (not types or name in types)
+                and rule.covers(region, capacity_type)
+            ),
+            None,
+        )
+
+    @cached_property
+    def _named(self) -> list[tuple[PriceRule, frozenset[str], frozenset[str]]]:
+        return [(r, frozenset(r.families), frozenset(r.instance_types)) for r in self.rules]

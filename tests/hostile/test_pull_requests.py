@@ -128,6 +128,22 @@ def test_no_change_of_a_fleet_loses_its_policies_silently(
     assert code != 0 or not named
 
 
+@attack(Threat.HIDDEN, "settings that are wrong, for a plan that removes the fleet and its cost")
+@pytest.mark.parametrize("text", ["wrong: true\n", "fleet: again\n", "- {\n"])
+def test_a_fleet_with_invalid_settings_is_not_gone(
+    text: str, prod: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guard: the name ``before`` in ``_name_in``."""
+    with (prod / "reconciler.yaml").open("a") as file:
+        file.write(text)
+    commit_all(prod.parent)
+    assert main(["ci", "--base", "main", "--out", "plans"]) == 3
+    assert "no longer in" not in capsys.readouterr().out
+    assert not list(Path("plans").glob("*-removed*"))
+    (failure,) = Path("plans").glob("*.json")
+    assert json.loads(failure.read_text())["fleet"] == "prod"
+
+
 @attack(Threat.HIDDEN, "a folder whose name is not UTF-8, for an error in place of all plans")
 @pytest.mark.parametrize("broken", [False, True], ids=["valid", "invalid"])
 def test_a_name_that_is_not_utf_8_stops_no_other_plan(

@@ -15,6 +15,7 @@ from hashlib import sha256
 from typing import Final, NamedTuple
 
 from reconciler.adapters.git.repository import find_repository
+from reconciler.model.diagnostics import Severity
 from reconciler.model.errors import ReconcilerError, UsageError
 from reconciler.model.text.paths import is_below
 from reconciler.source.resource import CONFIG_FILES
@@ -140,7 +141,11 @@ class _Comparison:
     def changes(self) -> list[FleetChange]:
         """Return the fleets with a difference, in the order of their folders, then removed ones."""
         before = self._fleets_at(self._base)
-        head = [_Known(p, _name_in(self._read_head(f), p)) for p, f in self._existing.items()]
+        named = {one.path: one.name for one in before}
+        head = [
+            _Known(path, _name_in(self._read_head(fleet), path, named.get(path, "")))
+            for path, fleet in self._existing.items()
+        ]
         if self._are_named and not all(one in head for one in before if self._is_named(one)):
             head += self._unnamed_fleets()
         matches = match_fleets(head, before)
@@ -268,11 +273,18 @@ _SAME_FILES_MIN: Final = 0.5
 _CONFIG_BYTES_MAX: Final = 2**20
 
 
-def _name_in(files: Sequence[tuple[str, bytes]], path: str) -> str:
-    """Return the name of a fleet: that of its settings, or else of its folder."""
+def _name_in(files: Sequence[tuple[str, bytes]], path: str, before: str = "") -> str:
+    """Return the name of a fleet: that of its settings, or else of its folder.
+
+    If its settings are invalid, it is the name ``before``: the fleet is reported as invalid, which
+    does not mean that it is gone.
+    """
     from reconciler.desired.fleet import SourceFile, read_fleet
 
-    fleet, _ = read_fleet([SourceFile(*file) for file in files], any_class=True, allow_empty=True)
+    sources = [SourceFile(*file) for file in files]
+    fleet, findings = read_fleet(sources, any_class=True, allow_empty=True)
+    if before and any(finding.severity is Severity.ERROR for finding in findings):
+        return before
     name = fleet.config.get("fleet")
     return name if isinstance(name, str) else path.rpartition("/")[2]
 
