@@ -94,6 +94,7 @@ class EmbeddedCluster:
         self._record = decode_record(self._stored)
         self._last = Pods()
         self._budgets = CoveringBudgets()
+        self._shown_budgets: tuple[PodDisruptionBudget, ...] = ()
         self._schedulable: frozenset[str] | None = None
         self._observed_at = clock.now()
         self._pods = PodBook(
@@ -105,7 +106,7 @@ class EmbeddedCluster:
 
     def schedule_with(self, profiles: Mapping[str, Profile]) -> None:
         """Bind pods as schedulers with these profiles do, by name, instead of by the defaults."""
-        self._pods.profiles = profiles
+        self._pods.scheduler.profiles = profiles
 
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
         """Return what runs now, after applying what was due: nodes join, pods are bound."""
@@ -116,18 +117,20 @@ class EmbeddedCluster:
         claimed = DeviceClaims(cluster_state(devices)) if workloads.devices else None
         volumes = volumes_of(workloads, self._record.volume_zones, csi_nodes, claimed)
         self._pods.follow(workloads, now)
-        self._pods.bind(workloads, volumes, now, self._arrivals(instances, now))
+        self._pods.bind(
+            workloads, volumes, now, self._arrivals(instances, now), self._shown_budgets
+        )
         pods = self._index_pods(self._pods.objects(workloads, now))
         volume_claims, made = volumes.objects()
         self._save()
+        budgets = workloads.pod_disruption_budgets
+        self._shown_budgets = self._budgets.with_allowed_evictions(budgets, pods)
         return Snapshot(
             nodes=tuple(self._nodes()),
             node_claims=tuple(sorted(claims, key=lambda c: c.name)),
             pods=pods,
             daemon_sets=workloads.daemon_sets,
-            pod_disruption_budgets=self._budgets.with_allowed_evictions(
-                workloads.pod_disruption_budgets, pods
-            ),
+            pod_disruption_budgets=self._shown_budgets,
             volume_claims=volume_claims,
             volumes=made,
             storage_classes=workloads.storage_classes,

@@ -9,18 +9,21 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from reconciler.adapters.simulated.binders import ClusterBinder
 from reconciler.adapters.simulated.podstatus import (
     UNSCHEDULABLE,
     has_own_claims,
     named_pod,
+    nominated_status,
     pod_of_template,
     present_key,
     running_pod,
+    waiting_pod,
 )
 from reconciler.adapters.simulated.records import ClusterRecord, EndingPod, PodRecord, pod_hash
 from reconciler.desired.workloads.pods import Workloads
 from reconciler.model.chance import Chance
-from reconciler.model.kubernetes.cluster import DaemonSet
+from reconciler.model.kubernetes.cluster import DaemonSet, PodDisruptionBudget
 from reconciler.model.kubernetes.controllers import (
     grace_period,
     has_generated_name,
@@ -30,13 +33,10 @@ from reconciler.model.kubernetes.controllers import (
 )
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.kubernetes.profile import Profile
 from reconciler.observed.fingerprint import Pods
-from reconciler.observed.state import index_scalables
 from reconciler.placement.binding import scheduler
 from reconciler.placement.binding.scheduler import JoiningNodes, NodeBinder, NodeInfo, node_infos
 from reconciler.placement.binding.selection import Volumes
-from reconciler.placement.topology.peers import owners_of
 
 
 @dataclass(slots=True)
@@ -62,7 +62,8 @@ class PodBook:
     ``chance``, pods are replaced as their controllers do it (``model.kubernetes.controllers``);
     otherwise every successor has the name of the evicted pod. A pod whose spec changes and whose
     name does not is replaced at once. ``leaving`` is how long a pod takes to terminate, None for
-    its grace period. ``profiles`` are those of the schedulers by name.
+    its grace period. ``preempted`` are the pods and their nodes that made room for more important
+    pods since ``watch_moves``.
     """
 
     def __init__(
@@ -76,7 +77,8 @@ class PodBook:
         self._record = record
         self.starting = starting
         self.leaving = leaving
-        self.profiles: Mapping[str, Profile] = {}
+        self.scheduler = ClusterBinder(chance)
+        self.preempted: list[tuple[str, str]] = []
         self._chance = chance
         self._by_name: dict[str, str] = {}
         self._source: tuple[Pod, ...] = ()
@@ -87,14 +89,13 @@ class PodBook:
         self._shapes: dict[str, tuple[Pod, tuple[object, ...], Pod]] = {}
         self._daemon_shapes: dict[tuple[str, str], tuple[tuple[object, ...], Pod]] = {}
         self._places: dict[str, list[str]] | None = None
-        self._binder: tuple[tuple[object, ...], NodeBinder] | None = None
         self._failed_attempt: tuple[object, ...] | None = None
         self._view: _View | None = None
         self._moved: dict[str, tuple[str, str]] | None = None
 
     def watch_moves(self) -> Mapping[str, tuple[str, str]]:
         """Return the name and node that pods had before their first change from now on, by key."""
-        self._moved = {}
+        self._moved, self.preempted = {}, []
         return self._moved
 
     def follow(self, workloads: Workloads, now: datetime) -> None:
@@ -228,11 +229,13 @@ class PodBook:
         volumes: Volumes,
         now: datetime,
         arrivals: Sequence[tuple[float, Sequence[str]]] = (),
+        budgets: Sequence[PodDisruptionBudget] = (),
     ) -> None:
         """Bind the pods of DaemonSets and then pending pods, as kube-scheduler does.
 
         ``arrivals`` are nodes that have become ready since the last call, and after how many
-        seconds. If nothing could be bound, the next attempt waits for a change of a pod or a node.
+        seconds. ``budgets`` protect pods from making room for more important ones. If nothing could
+        be bound, the next attempt waits for a change of a pod or a node.
         """
         self._rows(workloads)
         pending = self._queue()
@@ -249,15 +252,18 @@ class PodBook:
         if attempt == self._failed_attempt:
             return
         infos = {info.node.name: info for info in node_infos(nodes, Pods(placed).by_node)}
-        binder = self._binder_for(workloads)
+        binder = self.scheduler.binder_for(workloads)
         joining = []
         for after, names in arrivals if pending else ():
             group = [infos.pop(name) for name in names if name in infos]
             joining.append(JoiningNodes(after, partial(self._join, workloads, binder, group, now)))
-        binder.follow(infos.values(), volumes, sets_aside=not pending)
+        binder.follow(infos.values(), volumes, budgets, sets_aside=not pending)
         has_changed = self._start_daemons(workloads, binder, infos, now)
         has_changed |= self._bind_queue(binder, pending, joining, now)
-        self._failed_attempt = None if has_changed or joining else attempt
+        has_preempted = self._preempt(binder, pending, now) if pending else False
+        self._failed_attempt = None if has_changed or has_preempted or joining else attempt
+        if has_preempted and self.leaving is not None and not self.leaving:
+            self.bind(workloads, volumes, now, budgets=budgets)  # there is room already
 
     def _join(
         self, workloads: Workloads, binder: NodeBinder, infos: Sequence[NodeInfo], now: datetime
@@ -273,18 +279,12 @@ class PodBook:
         Each with its key in the workloads. Chance decides between pods of the same moment.
         """
         records, chance = self._record.pods, self._chance
-        keys = [
-            key
-            for key, record in records.items()
-            if not record.node and not self._by_key[key].spec.scheduling_gates
-        ]
-        if chance is None:
-            keys.sort(key=lambda key: records[key].born)
-        else:
-            keys.sort(
-                key=lambda key: (records[key].born, chance.share("creation", self.key_of(key)))
-            )
-        named = ((key, named_pod(self._by_key[key], records[key])) for key in keys)
+        gated = {key for key, pod in self._by_key.items() if pod.spec.scheduling_gates}
+        keys = [key for key, record in records.items() if not record.node and key not in gated]
+        if chance is not None:
+            keys.sort(key=lambda key: chance.share("creation", self.key_of(key)))
+        keys.sort(key=lambda key: records[key].born)
+        named = ((key, waiting_pod(self._by_key[key], records[key])) for key in keys)
         return {pod.key: (key, pod) for key, pod in named}
 
     def _bind_queue(
@@ -302,32 +302,27 @@ class PodBook:
             key, _ = pending.pop(name)
             self._mark_changed(key)
             record = self._record.pods[key]
-            record.node, record.bound = node.name, now
+            record.node, record.bound, record.nominated = node.name, now, ""
         self._places = None if bound else self._places
         return bool(bound)
 
-    def _binder_for(self, workloads: Workloads) -> NodeBinder:
-        """Return the binder, a new one if the objects change that it cannot follow.
+    def _preempt(
+        self, binder: NodeBinder, pending: Mapping[str, tuple[str, Pod]], now: datetime
+    ) -> bool:
+        """Evict the pods that make room for more important ones; return if there are any.
 
-        Only a simulation, which has one process, keeps the order in which pods were tried: the
-        embedded cluster is the same in every process.
+        A pod that waits for that room is nominated for its node, so no other node is provided.
         """
-        scalables = index_scalables(
-            ReplicaSet=workloads.replica_sets, StatefulSet=workloads.stateful_sets
-        )
-        namespaces = {n.metadata.name: n.metadata.labels for n in workloads.namespaces}
-        owners = owners_of(workloads.services, scalables, workloads.replication_controllers)
-        rules, known = (namespaces, owners, self.profiles), self._binder
-        if self._chance is None or known is None or known[0] != rules:
-            binder = NodeBinder(
-                (),
-                namespaces,
-                owners=owners,
-                profiles=self.profiles,
-                seed=self._chance.seed if self._chance is not None else 0,
-            )
-            known = self._binder = (rules, binder)
-        return known[1]
+        for name, (key, _) in pending.items():
+            nominated, record = binder.nominations.get(name, ""), self._record.pods[key]
+            if record.nominated != nominated:
+                self._mark_changed(key)
+                record.nominated = nominated
+        victims = binder.victims()
+        for pod, node in victims:
+            self.preempted.append((pod.key, node))
+            self.evict(pod, now)
+        return bool(victims)
 
     def objects(self, workloads: Workloads, now: datetime, node: str = "") -> list[Pod]:
         """Return the observed pods: all, or those of one node."""
@@ -429,6 +424,9 @@ class PodBook:
         self._record.ending = [one for one in self._record.ending if one.record.node != node]
         self._daemon_shapes = {k: shape for k, shape in self._daemon_shapes.items() if k[0] != node}
         for key, record in self._record.pods.items():
+            if record.nominated == node:
+                self._mark_changed(key)
+                record.nominated = ""
             if record.node == node:
                 self._mark_changed(key)
                 if self._chance is not None and key in self._by_key:
@@ -462,7 +460,8 @@ class PodBook:
         """
         due = record.bound is not None and now >= record.bound + self.starting
         host = self._record.nodes[record.node].node.is_ready if record.node else False
-        facts = (record.node, record.born, record.bound, record.leaving, due, host, record.name)
+        times = (record.born, record.bound, record.leaving, due)
+        facts = (record.node, record.nominated, record.name, host, *times)
         known = self._shapes.get(pod.key)
         if known is not None and known[0] is pod and known[1] == facts:
             return known[2]
@@ -496,4 +495,4 @@ class PodBook:
             return replace(shown, metadata=replace(shown.metadata, deletion_timestamp=gone))
         metadata = replace(pod.metadata, creation_timestamp=record.born)
         status = pod.status if pod.spec.scheduling_gates else UNSCHEDULABLE
-        return replace(pod, metadata=metadata, status=status)
+        return replace(pod, metadata=metadata, status=nominated_status(status, record))

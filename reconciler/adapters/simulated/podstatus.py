@@ -43,6 +43,19 @@ def named_pod(pod: Pod, record: PodRecord) -> Pod:
     return _with_name(pod, pod.namespace, record.name) if record.name else pod
 
 
+def waiting_pod(pod: Pod, record: PodRecord) -> Pod:
+    """Return the present pod for a pending one of the workloads, with its nomination."""
+    named = named_pod(pod, record)
+    return (
+        replace(named, status=nominated_status(pod.status, record)) if record.nominated else named
+    )
+
+
+def nominated_status(status: PodStatus, record: PodRecord) -> PodStatus:
+    """Return the status of a pending pod with the node where others make room for it, if any."""
+    return replace(status, nominated_node_name=record.nominated) if record.nominated else status
+
+
 def present_key(key: str, name: str) -> str:
     """Return ``namespace/name`` of the present pod for a key of the workloads; no name keeps it."""
     return f"{key.rpartition('/')[0]}/{name}" if name else key

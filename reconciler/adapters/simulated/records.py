@@ -29,14 +29,15 @@ class NodeRecord(msgspec.Struct, rename="camel", omit_defaults=True):
 class PodRecord(msgspec.Struct, rename="camel", omit_defaults=True):
     """The state of a pod: ``make`` is the hash of its spec, ``leaving`` when it was evicted.
 
-    ``name`` is set once a controller has created it with another name than in the workloads, for
-    the ``nth`` time.
+    ``nominated`` is the node where others make room for it. ``name`` is set once a controller has
+    created it with another name than in the workloads, for the ``nth`` time.
     """
 
     born: datetime
     make: str
     node: str = ""
     bound: datetime | None = None
+    nominated: str = ""
     leaving: datetime | None = None
     name: str = ""
     nth: int = 0

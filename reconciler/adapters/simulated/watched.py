@@ -303,6 +303,9 @@ class WatchedCluster(EmbeddedCluster):
             if record.node and was != record.node:
                 pod = self._pods.key_of(key)
                 self._notify(EventKind.POD_BOUND, f"{pod} on {record.node}", record.node, pod=pod)
+        for pod, node in self._pods.preempted:
+            message = f"{pod} made room on {node} for a pod of a higher priority"
+            self._notify(EventKind.POD_EVICTED, message, node, reason="Preempted", pod=pod)
         return snapshot
 
     def taint(self, node: str) -> None:

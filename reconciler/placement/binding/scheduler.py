@@ -248,6 +248,18 @@ class NodeBinder:
             self._preempt(pod)
         return None
 
+    def victims(self) -> list[tuple[Pod, str]]:
+        """Return the pods that have to be evicted now, each once, and their nodes."""
+        pairs = ((pod, found.node) for found in self.preemptions for pod in found.victims)
+        return list({p.key: (p, node) for p, node in pairs if not p.is_terminating}.values())
+
+    def evict_victims(self) -> list[Pod]:
+        """Remove these pods from their nodes at once, and return them."""
+        found = self.victims()
+        for pod, node in found:
+            self._scheduler.drop_pod(pod.key, self._scheduler.hosts[node])
+        return [pod for pod, _ in found]
+
     def _preempt(self, pod: Pod) -> None:
         """Ask for the eviction of other pods, if that makes room for this one."""
         if any(known.pod.key == pod.key for known in self.preemptions):
@@ -273,11 +285,23 @@ class NodeBinder:
             self._scheduler.nominate(pod, node)
 
     def _keep_nominations(self, pending: Mapping[str, Pod]) -> None:
-        """Forget the nominations of pods that do not wait any more, and for nodes that are gone."""
+        """Forget the nominations of pods that do not wait any more, and for nodes that are gone.
+
+        Those that another binder has made are in the status of the pods.
+        """
         for name in set(self._nominations.values()):
             for pod in self._scheduler.nominated_pods(name):
                 if pod.key not in pending or name not in self._scheduler.hosts:
                     self._nominate(pod, "")
+        for pod in pending.values():
+            name = pod.status.nominated_node_name
+            if name in self._scheduler.hosts and pod.key not in self._nominations:
+                self._nominate(pod, name)
+
+    @property
+    def nominations(self) -> Mapping[str, str]:
+        """The nodes where others make room for pods, by ``namespace/name`` of these pods."""
+        return self._nominations
 
     def scores(self, pod: Pod) -> dict[str, int]:
         """Return the final score of each node that passes the filters for a pod now."""

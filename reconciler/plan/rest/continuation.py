@@ -46,11 +46,11 @@ from reconciler.plan.make.factscache import FactsCache
 from reconciler.plan.make.gather import facts_of, with_cluster
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import outcome_of
+from reconciler.plan.rest.binding import RestBinder
 from reconciler.plan.rest.limits import close_healthy_waves, record_disruptions
 from reconciler.plan.rest.nodes import InstantLauncher
 from reconciler.plan.rest.world import (
     FleetTransition,
-    RestBinder,
     RestingFleet,
     apply_transition,
     start_nodes,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -23,15 +23,12 @@ from reconciler.model.kubernetes.cluster import (
 )
 from reconciler.model.kubernetes.eviction import disruptions_allowed
 from reconciler.model.kubernetes.metadata import Condition
-from reconciler.model.kubernetes.node import CSINode, Node
+from reconciler.model.kubernetes.node import CSINode
 from reconciler.model.kubernetes.pod import Pod, PodStatus
-from reconciler.model.kubernetes.profile import Profile
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.binding import scheduler
-from reconciler.placement.binding.devices import DeviceClaims
-from reconciler.placement.binding.scheduler import NodeBinder, NodeInfo, node_infos
-from reconciler.placement.binding.selection import Volumes
-from reconciler.placement.topology.peers import owners_of
+from reconciler.placement.binding.scheduler import NodeBinder, NodeInfo
+from reconciler.plan.rest.binding import RestBinder, WaitingPods, as_pending, bind_pods
 from reconciler.plan.rest.nodes import LaunchedNode, start_node
 
 if TYPE_CHECKING:
@@ -104,107 +101,6 @@ def _with_pod_event(node: StateNode, pods: tuple[Pod, ...], now: datetime) -> St
     return with_fields(node, pods=pods, claim=claim)
 
 
-# Where pods run on the existing nodes, and which daemons run there. The planner provides capacity,
-# but kube-scheduler decides how to use it, and may leave a node empty that was launched for a pod.
-
-
-_PAIRS_MAX: Final = 1_000_000
-"""From this many pairs of a pod and a node on, pods run where the planner intended if they pass the
-scheduler's filters there: evaluating each pair would take longer than the plan."""
-
-
-@dataclass(frozen=True)
-class _Queue:
-    """The pods that need a node: those that wait for one, and those that are evicted later.
-
-    ``joining`` are the new nodes in the order in which they join. ``intended`` is where the planner
-    places pods.
-    """
-
-    waiting: Sequence[Pod]
-    evicted: Sequence[Pod]
-    joining: Sequence[str]
-    intended: Mapping[str, str]
-
-
-class RestBinder:
-    """The scheduler that binds the pods of one transition after another.
-
-    It is kept, also for other courses of the same fleet, since the next transition finds nearly all
-    nodes and pods as they were. Every transition begins as with a new scheduler. ``profiles`` are
-    those of the schedulers by name; kube-scheduler's defaults apply without them.
-    """
-
-    def __init__(self, profiles: Mapping[str, Profile] | None = None) -> None:
-        self._profiles = profiles
-        self._known: tuple[object, NodeBinder] | None = None
-
-    def restart(
-        self, cluster: ClusterState, infos: Iterable[NodeInfo], volumes: Volumes, seed: int
-    ) -> NodeBinder:
-        """Return the scheduler of a cluster with these nodes."""
-        owners = owners_of(cluster.services, cluster.scalables, cluster.replication_controllers)
-        rules = (cluster.namespaces, owners)
-        if self._known is None or self._known[0] != rules:
-            binder = NodeBinder(
-                namespaces=cluster.namespaces, owners=owners, profiles=self._profiles
-            )
-            self._known = (rules, binder)
-        binder = self._known[1]
-        binder.restart(infos, volumes, seed=seed)
-        return binder
-
-
-def _bind_pods(
-    cluster: ClusterState,
-    nodes: Sequence[StateNode],
-    queue: _Queue,
-    seed: int,
-    rest_binder: RestBinder,
-) -> tuple[dict[str, str], Volumes]:
-    """Return the node that each pod gets, and the volumes then; other pods stay pending.
-
-    Waiting pods are bound as each new node joins, and evicted ones once all of them have.
-    """
-    devices = DeviceClaims(cluster) if cluster.device_classes else None
-    volumes = Volumes(
-        cluster.volume_claims, cluster.volumes, cluster.storage_classes, {}, cluster.csi_nodes,
-        devices,
-    )  # fmt: skip
-    pods = [p for p in (*queue.waiting, *queue.evicted) if not p.spec.scheduling_gates]
-    if not pods:
-        return {}, volumes
-    joined = {node.name: _visible_node(node) for node in nodes if node.node is not None}
-    on = {joined[n.name].name: n.pods for n in nodes if n.node is not None}
-    infos = {info.node.name: info for info in node_infos(joined.values(), on)}
-    is_quick = len(pods) * len(joined) > _PAIRS_MAX
-    later = () if is_quick else [infos.pop(joined[name].name) for name in queue.joining]
-    binder = rest_binder.restart(cluster, infos.values(), volumes, seed)
-    if is_quick:
-        targets = ((pod, queue.intended.get(pod.key, "")) for pod in pods)
-        bound = {
-            pod.key: name
-            for pod, name in targets
-            if name in joined and binder.place(pod, joined[name].name)
-        }
-        return bound, volumes
-    names = {node.name: name for name, node in joined.items()}
-    found = binder.bind(queue.waiting)
-    for info in later:
-        binder.join(info)
-        found |= binder.bind([pod for pod in queue.waiting if pod.key not in found])
-    found |= binder.bind([pod for pod in pods if pod.key not in found])
-    return {key: names[node.name] for key, node in found.items()}, volumes
-
-
-def _visible_node(node: StateNode) -> Node:
-    """Return the Node as the scheduler sees it: cordoned while it is being removed."""
-    assert node.node is not None, "it has joined"
-    if not node.is_deleting:
-        return node.node
-    return replace(node.node, spec=replace(node.node.spec, unschedulable=True))
-
-
 def with_daemons(node: StateNode, sets: Iterable[DaemonSet], now: datetime) -> StateNode:
     """Return a node that has just joined with the daemons that fit on it."""
     assert node.node is not None, "it has joined"
@@ -222,11 +118,6 @@ def _running_pod(pod: Pod, node: str, now: datetime) -> Pod:
         start_time=now,
     )
     return replace(pod, spec=replace(pod.spec, node_name=node), status=status)
-
-
-_WAITING: Final = PodStatus(
-    phase="Pending", conditions=(Condition("PodScheduled", "False", "Unschedulable"),)
-)
 
 
 @dataclass(frozen=True)
@@ -329,9 +220,12 @@ def _cluster_after(
         csi_nodes=_csi_nodes_after(cluster, moves.launched),
         resource_slices=(*cluster.resource_slices, *slices),
     )
-    queue = _Queue(waiting, evicted, joining, moves.placed_on)
-    bound, volumes = _bind_pods(cluster, nodes, queue, chance.seed, binder)
-    displaced = [*displaced, *cluster.pending]
+    queue = WaitingPods(waiting, evicted, joining, moves.placed_on)
+    found = bind_pods(cluster, nodes, queue, chance.seed, binder)
+    bound, preempted = found.nodes, found.preempted
+    ended |= {key for key, pod in preempted.items() if not pod.is_reschedulable}
+    again = (p for p in preempted.values() if p.is_reschedulable)
+    displaced = list({p.key: p for p in (*displaced, *cluster.pending, *again)}.values())
     changed = {
         pod.key: _running_pod(pod, bound[pod.key], now) for pod in displaced if pod.key in bound
     }
@@ -343,10 +237,12 @@ def _cluster_after(
     known = (changed.get(pod.key, pod) for pod in cluster.pods if pod.key not in ended)
     pods = (*known, *(pod for node in fresh for pod in node.pods))
     started = [changed[pod.key] for pod in cluster.pending if pod.key in bound]
-    claims, made = volumes.objects()
+    claims, made = found.volumes.objects()
     return with_fields(
         cluster,
-        nodes=tuple(_with_pods(n, arriving.get(n.name, ()), now) for n in nodes),
+        nodes=tuple(
+            _with_pods(_without_pods(n, preempted), arriving.get(n.name, ()), now) for n in nodes
+        ),
         pods=pods,
         unlaunched=tuple(c for c in cluster.unlaunched if c.name not in moves.started_claims),
         pod_disruption_budgets=_refresh_budgets(cluster, started, pods),
@@ -406,6 +302,13 @@ def _after_reboot(node: StateNode, now: datetime) -> StateNode:
     return with_fields(node, node=replace(seen, status=replace(seen.status, conditions=(ready,))))
 
 
+def _without_pods(node: StateNode, gone: Mapping[str, Pod]) -> StateNode:
+    """Return the node without pods that made room there for more important ones."""
+    if not gone:
+        return node
+    return with_fields(node, pods=tuple(pod for pod in node.pods if pod.key not in gone))
+
+
 def _with_pods(node: StateNode, arriving: Sequence[Pod], now: datetime) -> StateNode:
     """Return the node with more pods, which restart its ``consolidateAfter``."""
     if not arriving:
@@ -414,13 +317,6 @@ def _with_pods(node: StateNode, arriving: Sequence[Pod], now: datetime) -> State
     if claim is not None:
         claim = replace(claim, status=replace(claim.status, last_pod_event_time=now))
     return with_fields(node, pods=(*node.pods, *arriving), claim=claim)
-
-
-def as_pending(pod: Pod) -> Pod:
-    """Return the pod as pending; a pending pod is unchanged."""
-    if not pod.spec.node_name:
-        return pod
-    return replace(pod, spec=replace(pod.spec, node_name=""), status=_WAITING)
 
 
 def _refresh_budgets(

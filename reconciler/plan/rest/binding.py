@@ -1,0 +1,169 @@
+"""Where pods run on the nodes of a fleet in memory, after a plan.
+
+The planner provides capacity, but kube-scheduler decides how to use it: it may leave a node empty
+that was launched for a pod, and evict a pod for a more important one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from msgspec.structs import replace
+
+from reconciler.model.kubernetes.metadata import Condition
+from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.pod import Pod, PodStatus
+from reconciler.model.kubernetes.profile import Profile
+from reconciler.observed.state import ClusterState, StateNode
+from reconciler.placement.binding.devices import DeviceClaims
+from reconciler.placement.binding.scheduler import NodeBinder, NodeInfo, node_infos
+from reconciler.placement.binding.selection import Volumes
+from reconciler.placement.topology.peers import owners_of
+
+_PAIRS_MAX: Final = 1_000_000
+"""From this many pairs of a pod and a node on, pods run where the planner intended if they pass the
+scheduler's filters there: evaluating each pair would take longer than the plan."""
+
+
+@dataclass(frozen=True)
+class WaitingPods:
+    """The pods that need a node: those that wait for one, and those that are evicted later.
+
+    ``joining`` are the new nodes in the order in which they join. ``intended`` is where the planner
+    places pods.
+    """
+
+    waiting: Sequence[Pod]
+    evicted: Sequence[Pod]
+    joining: Sequence[str]
+    intended: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class BoundPods:
+    """The node of each bound pod, and the volumes then; other pods stay pending.
+
+    ``preempted`` are the pods that made room for more important ones, by key: pending now, unless
+    they are among the bound ones.
+    """
+
+    nodes: dict[str, str]
+    volumes: Volumes
+    preempted: Mapping[str, Pod] = field(default_factory=dict)
+
+
+class RestBinder:
+    """The scheduler that binds the pods of one transition after another.
+
+    It is kept, also for other courses of the same fleet, since the next transition finds nearly all
+    nodes and pods as they were. Every transition begins as with a new scheduler. ``profiles`` are
+    those of the schedulers by name; kube-scheduler's defaults apply without them.
+    """
+
+    def __init__(self, profiles: Mapping[str, Profile] | None = None) -> None:
+        self._profiles = profiles
+        self._known: tuple[object, NodeBinder] | None = None
+
+    def restart(
+        self, cluster: ClusterState, infos: Iterable[NodeInfo], volumes: Volumes, seed: int
+    ) -> NodeBinder:
+        """Return the scheduler of a cluster with these nodes."""
+        owners = owners_of(cluster.services, cluster.scalables, cluster.replication_controllers)
+        rules = (cluster.namespaces, owners)
+        if self._known is None or self._known[0] != rules:
+            binder = NodeBinder(
+                namespaces=cluster.namespaces, owners=owners, profiles=self._profiles
+            )
+            self._known = (rules, binder)
+        binder = self._known[1]
+        binder.restart(infos, volumes, cluster.pod_disruption_budgets, seed=seed)
+        return binder
+
+
+def bind_pods(
+    cluster: ClusterState,
+    nodes: Sequence[StateNode],
+    queue: WaitingPods,
+    seed: int,
+    rest_binder: RestBinder,
+) -> BoundPods:
+    """Return where pods run on these nodes.
+
+    Waiting pods are bound as each new node joins, and evicted ones once all of them have.
+    """
+    devices = DeviceClaims(cluster) if cluster.device_classes else None
+    volumes = Volumes(
+        cluster.volume_claims, cluster.volumes, cluster.storage_classes, {}, cluster.csi_nodes,
+        devices,
+    )  # fmt: skip
+    pods = [p for p in (*queue.waiting, *queue.evicted) if not p.spec.scheduling_gates]
+    if not pods:
+        return BoundPods({}, volumes)
+    joined = {node.name: _visible_node(node) for node in nodes if node.node is not None}
+    on = {joined[n.name].name: n.pods for n in nodes if n.node is not None}
+    infos = {info.node.name: info for info in node_infos(joined.values(), on)}
+    is_quick = len(pods) * len(joined) > _PAIRS_MAX
+    later = () if is_quick else [infos.pop(joined[name].name) for name in queue.joining]
+    binder = rest_binder.restart(cluster, infos.values(), volumes, seed)
+    if is_quick:
+        targets = ((pod, queue.intended.get(pod.key, "")) for pod in pods)
+        bound = {
+            pod.key: name
+            for pod, name in targets
+            if name in joined and binder.place(pod, joined[name].name)
+        }
+        return BoundPods(bound, volumes)
+    course = _Course(binder)
+    course.bind(queue.waiting)
+    for info in later:
+        binder.join(info)
+        course.bind(queue.waiting)
+    course.bind(pods)
+    names = {node.name: name for name, node in joined.items()}
+    bound = {key: names[node.name] for key, node in course.bound.items()}
+    return BoundPods(bound, volumes, course.preempted)
+
+
+class _Course:
+    """Pods that are bound and preempted, one attempt after another."""
+
+    def __init__(self, binder: NodeBinder) -> None:
+        self._binder = binder
+        self.bound: dict[str, Node] = {}
+        self.preempted: dict[str, Pod] = {}
+
+    def bind(self, pods: Sequence[Pod]) -> None:
+        """Bind the pods that are not bound yet, as far as possible, and the preempted ones."""
+        self._attempt(pods)
+        while victims := self._binder.evict_victims():
+            for pod in victims:
+                self.bound.pop(pod.key, None)
+                self.preempted[pod.key] = as_pending(pod)
+            self._attempt(pods)
+
+    def _attempt(self, pods: Sequence[Pod]) -> None:
+        again = (pod for pod in self.preempted.values() if pod.is_reschedulable)
+        wanted = {pod.key: pod for pod in (*pods, *again) if pod.key not in self.bound}
+        self.bound |= self._binder.bind(list(wanted.values()))
+
+
+def _visible_node(node: StateNode) -> Node:
+    """Return the Node as the scheduler sees it: cordoned while it is being removed."""
+    assert node.node is not None, "it has joined"
+    if not node.is_deleting:
+        return node.node
+    return replace(node.node, spec=replace(node.node.spec, unschedulable=True))
+
+
+def as_pending(pod: Pod) -> Pod:
+    """Return the pod as pending; a pending pod is unchanged."""
+    if not pod.spec.node_name:
+        return pod
+    return replace(pod, spec=replace(pod.spec, node_name=""), status=_WAITING)
+
+
+_WAITING: Final = PodStatus(
+    phase="Pending", conditions=(Condition("PodScheduled", "False", "Unschedulable"),)
+)
