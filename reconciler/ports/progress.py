@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
+
+PREEMPTED: Final = "Preempted"
+"""The reason of an eviction that makes room for a pod of a higher priority."""
 
 
 class EventKind(StrEnum):

@@ -16,7 +16,7 @@ from reconciler.model.text.money import format_monthly as month_of
 from reconciler.model.text.times import format_time
 from reconciler.plan.render.spans import difference_phrase, range_phrase
 from reconciler.plan.render.wording import MessageGroup, format_pods, group_messages
-from reconciler.ports.progress import EventKind
+from reconciler.ports.progress import PREEMPTED, EventKind
 from reconciler.simulate.eventlog import Event
 from reconciler.simulate.report import Merge, Money, Report
 
@@ -155,7 +155,8 @@ def _describe_events(kind: str, pool: str, reason: str, events: list[Event]) -> 
     count, where = len(events), f"{pool}: " if pool else ""
     if kind in (EventKind.POD_BOUND, EventKind.POD_EVICTED):
         places = sorted({e.node for e in events if e.node})
-        return f"{where}{count} on {format_list(places, _NAMES_MAX)}"
+        cause = " for pods of a higher priority" if reason == PREEMPTED else ""
+        return f"{where}{count} on {format_list(places, _NAMES_MAX)}{cause}"
     if kind == EventKind.COMMAND_STARTED:
         if count == 1:
             return f"{where}{events[0].message}"

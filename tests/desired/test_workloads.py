@@ -157,6 +157,23 @@ def test_a_class_gives_its_priority(spec: dict[str, Any], priority: int) -> None
     assert pods(a_deployment(replicas=1, **spec), *classes)[0].spec.priority == priority
 
 
+@pytest.mark.parametrize(
+    ("spec", "policy"),
+    [
+        ({}, ""),
+        ({"priorityClassName": "polite"}, "Never"),
+        (
+            {"priorityClassName": "polite", "preemptionPolicy": "PreemptLowerPriority"},
+            "PreemptLowerPriority",
+        ),
+    ],
+)
+def test_a_class_says_whether_its_pods_evict_others(spec: dict[str, Any], policy: str) -> None:
+    polite = a("PriorityClass", "polite", "", value=1000, preemptionPolicy="Never")
+    (pod,) = pods(a_deployment(replicas=1, **spec), polite)
+    assert pod.spec.preemption_policy == policy
+
+
 def test_a_missing_priority_class_is_reported_and_counts_as_none() -> None:
     workloads, (finding,) = expand([a_deployment(replicas=1, priorityClassName="urgent")])
     assert (finding.code, finding.severity) == ("missing-priorityclass", Severity.WARNING)

@@ -451,6 +451,28 @@ def test_the_quick_answer_uses_the_configured_scheduler_as_well() -> None:
     assert (found.before.nodes, found.after.nodes) == (4, 8)
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "evicted"),
+    [
+        pytest.param({}, {"priority": 100}, 1, id="of a higher priority"),
+        pytest.param({}, {}, 0, id="of the same priority"),
+        pytest.param({}, {"priority": 100, "preemptionPolicy": "Never"}, 0, id="polite"),
+    ],
+)
+def test_a_new_pod_takes_the_place_of_one_of_a_lower_priority(
+    low: dict[str, Any], high: dict[str, Any], evicted: int
+) -> None:
+    """No NodePool may launch another node: one of the pods stays without one."""
+    pool = a_pool("web", template=SMALL, budgets=FREE, limits={"cpu": "2"})
+    old, new = (a_deployment(name, "web", 1) for name in ("old", "new"))
+    for workload, fields in ((old, low), (new, high)):
+        workload["spec"]["template"]["spec"] |= fields
+    found = change([pool, old], [pool, old, new])
+    assert found.after.nodes == found.before.nodes == 1
+    waiting = {pod.partition("/")[2].rpartition("-")[0] for pod in found.unschedulable}
+    assert waiting == {"old" if evicted else "new"}
+
+
 def costs_per_hour(found: dict[str, Any]) -> tuple[float, float]:
     """Return the dollars an hour before and after a change, in the result of either command."""
     before, after = found["before"], found["after"]

@@ -35,7 +35,7 @@ from reconciler.placement.binding import scheduler
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Instance
 from reconciler.ports.cluster import DrainStep
-from reconciler.ports.progress import EventKind, Notifier, Progress
+from reconciler.ports.progress import PREEMPTED, EventKind, Notifier, Progress
 from reconciler.ports.state import Shelf
 
 T = TypeVar("T")
@@ -305,7 +305,7 @@ class WatchedCluster(EmbeddedCluster):
                 self._notify(EventKind.POD_BOUND, f"{pod} on {record.node}", record.node, pod=pod)
         for pod, node in self._pods.preempted:
             message = f"{pod} made room on {node} for a pod of a higher priority"
-            self._notify(EventKind.POD_EVICTED, message, node, reason="Preempted", pod=pod)
+            self._notify(EventKind.POD_EVICTED, message, node, reason=PREEMPTED, pod=pod)
         return snapshot
 
     def taint(self, node: str) -> None:

@@ -72,10 +72,10 @@ from reconciler.source.document import Pointer
 from reconciler.source.finding import field_path
 from reconciler.source.resource import Resource
 
-_BUILT_IN_PRIORITIES: Final = {
-    "system-cluster-critical": 2_000_000_000,
-    "system-node-critical": 2_000_001_000,
-}
+_BUILT_IN_CLASSES: Final = (
+    PriorityClass(Metadata("system-cluster-critical"), 2_000_000_000),
+    PriorityClass(Metadata("system-node-critical"), 2_000_001_000),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,20 +327,27 @@ class _Expansion:
         return False
 
     def _with_priority(self, resource: Resource, spec: PodSpec) -> PodSpec:
-        """Return the spec with the priority that its class, or the default one, gives it."""
+        """Return the spec with what its class, or the default one, gives it.
+
+        That is its priority, and whether it may evict pods of a lower one.
+        """
         classes: list[PriorityClass] = self.read.get(PriorityClass, [])
         name = spec.priority_class_name
         if name:
-            values = {c.metadata.name: c.value for c in classes} | _BUILT_IN_PRIORITIES
-            value = values.get(name)
-            if value is None:
+            found = {c.metadata.name: c for c in (*classes, *_BUILT_IN_CLASSES)}.get(name)
+            if found is None:
                 message = f"PriorityClass {name} not found in this folder; priority 0 is used"
                 self._add_finding(resource, "missing-priorityclass", message, "", Severity.WARNING)
         else:
-            value = min((c.value for c in classes if c.global_default), default=None)
-        if spec.priority is not None or value is None:
+            defaults = (c for c in classes if c.global_default)
+            found = min(defaults, key=lambda c: c.value, default=None)
+        if found is None:
             return spec
-        return msgspec.structs.replace(spec, priority=value)
+        return msgspec.structs.replace(
+            spec,
+            priority=found.value if spec.priority is None else spec.priority,
+            preemption_policy=spec.preemption_policy or found.preemption_policy,
+        )
 
     def _add_claims(
         self,

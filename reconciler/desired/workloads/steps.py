@@ -36,7 +36,7 @@ CLUSTER_STEPS: Final = (
     ),
     ClusterStep(
         "API server: Priority",
-        "the priority of the PriorityClass, or of the default one",
+        "the priority of the PriorityClass, or of the default one, and its preemptionPolicy",
         "desired/workloads/pods.py",
     ),
     ClusterStep(

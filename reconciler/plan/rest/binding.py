@@ -126,6 +126,15 @@ def bind_pods(
     return BoundPods(bound, volumes, course.preempted)
 
 
+def may_preempt(cluster: ClusterState) -> bool:
+    """Return whether a pod waits that is more important than one that runs."""
+    waiting = [pod.spec.priority or 0 for pod in cluster.pending if not pod.spec.scheduling_gates]
+    if not waiting:
+        return False
+    running = (pod for node in cluster.nodes for pod in node.pods)
+    return any((pod.spec.priority or 0) < max(waiting) for pod in running)
+
+
 class _Course:
     """Pods that are bound and preempted, one attempt after another."""
 

@@ -46,7 +46,7 @@ from reconciler.plan.make.factscache import FactsCache
 from reconciler.plan.make.gather import facts_of, with_cluster
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import outcome_of
-from reconciler.plan.rest.binding import RestBinder
+from reconciler.plan.rest.binding import RestBinder, may_preempt
 from reconciler.plan.rest.limits import close_healthy_waves, record_disruptions
 from reconciler.plan.rest.nodes import InstantLauncher
 from reconciler.plan.rest.world import (
@@ -435,15 +435,18 @@ def _apply_decisions(
         done += REBOOT
     launched = [launcher.launch(claim, done) for claim in planned]
     made = [node for claim in waiting if (node := launcher.launch_claim(claim, done)) is not None]
-    places_pods = any(pod.key in placed_on for pod in cluster.pending)
+    places_pods = any(pod.key in placed_on for pod in cluster.pending) or may_preempt(cluster)
     if not (launched or made or leaves or places_pods or rebooted):
         return None
     names = frozenset(launch.node.name for launch in made)
     bounded = removed_nodes(cluster, (c for c in answer.commands if c.ends_drain))
     moves = FleetTransition(gone, placed_on, (*launched, *made), names | gone, bounded, rebooted)
+    world = apply_transition(rest.world, moves, done, chance, binder)
+    if done == rest.at and world.cluster.pods == cluster.pods:
+        return None  # no pod could be bound, or evicted for another one
     return with_fields(
         rest,
-        world=apply_transition(rest.world, moves, done, chance, binder),
+        world=world,
         history=record_disruptions(
             rest.history, answer.commands, cluster, rest.inputs.settings, rest.at, done
         ),

@@ -41,7 +41,7 @@ from reconciler.model.kubernetes.profile import (
     ScoringStrategy,
     Strategy,
 )
-from tests.adapters.simulated.builders import a_pod, a_sandbox, pods
+from tests.adapters.simulated.builders import Sandbox, a_budget, a_pod, a_sandbox, pods
 from tests.examples import examples
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
@@ -81,6 +81,64 @@ def test_a_profile_decides_between_the_nodes_with_most_and_with_least_left() -> 
     assert len(set(sandbox.places().values())) == 1
     sandbox = a_sandbox(*pods(2), nodes=2)
     assert len(set(sandbox.places().values())) == 2
+
+
+def add_urgent_pod(sandbox: Sandbox, **spec: object) -> None:
+    """Create a pod of a high priority, which needs two of the four cores of a node."""
+    fresh = (*sandbox.workloads.pods, a_pod("urgent", "2", priority=100, **spec))
+    sandbox.workloads = replace(sandbox.workloads, pods=fresh)
+
+
+def test_a_pod_of_a_lower_priority_makes_room() -> None:
+    sandbox = a_sandbox(a_pod("low", "3"), a_pod("same", "3", priority=100), nodes=2)
+    before = sandbox.places()
+    add_urgent_pod(sandbox)
+    assert sandbox.places() == {"low": "", "same": before["same"], "urgent": before["low"]}
+
+
+def test_no_pod_makes_room_for_one_that_is_polite_or_in_vain() -> None:
+    for spec in ({"preemption_policy": "Never"}, {"affinity": required(ZONE, "In", "mars")}):
+        sandbox = a_sandbox(a_pod("low", "3"), nodes=1)
+        before = sandbox.places()
+        add_urgent_pod(sandbox, **spec)
+        assert sandbox.places() == {**before, "urgent": ""}
+
+
+def test_a_pod_waits_on_its_node_while_others_make_room() -> None:
+    """It is no reason for another node, which kube-scheduler states by its nomination."""
+    sandbox = a_sandbox(a_pod("low", "3"), nodes=1, leaving_s=30.0)
+    before = sandbox.places()
+    add_urgent_pod(sandbox)
+    for _ in range(2):
+        sandbox.restart()
+        assert sandbox.places() == {**before, "urgent": ""}
+        found = {pod.metadata.name: pod for pod in sandbox.observe().pods}
+        assert found["urgent"].status.nominated_node_name == before["low"]
+        assert not found["urgent"].is_provisionable
+        assert found["low"].is_terminating
+        sandbox.clock.advance(10)
+    sandbox.clock.advance(20)
+    assert sandbox.places() == {"low": "", "urgent": before["low"]}
+
+
+def test_a_nomination_ends_with_its_node() -> None:
+    sandbox = a_sandbox(a_pod("low", "3"), nodes=1, leaving_s=30.0)
+    sandbox.places()
+    add_urgent_pod(sandbox)
+    sandbox.places()
+    sandbox.instances.clear()
+    assert all(pod.is_provisionable for pod in sandbox.observe().pods)
+
+
+def test_budgets_decide_whose_pods_make_room() -> None:
+    low = a_pod("low", "3", priority=50, preemption_policy="Never")
+    kept = a_pod("kept", "3", app="db", priority=1)
+    budget = a_budget("db", "db", max_unavailable=0)
+    for budgets, leaves in (((), "kept"), ((budget,), "low")):
+        sandbox = a_sandbox(kept, low, nodes=2, pod_disruption_budgets=budgets)
+        before = sandbox.places()
+        add_urgent_pod(sandbox)
+        assert sandbox.places() == {**before, leaves: "", "urgent": before[leaves]}
 
 
 def test_the_pod_with_higher_priority_is_bound_first() -> None:
