@@ -144,7 +144,7 @@ class _Course:
         self.preempted: dict[str, Pod] = {}
 
     def bind(self, pods: Sequence[Pod]) -> None:
-        """Bind the pods that are not bound yet, as far as possible, and the preempted ones."""
+        """Bind the pods that are not bound yet, and the preempted ones, where they fit."""
         self._attempt(pods)
         while victims := self._binder.evict_victims():
             for pod in victims:
