@@ -132,7 +132,8 @@ def _format_events(
     for event in sorted(happened, key=lambda e: e.at):
         if event.kind not in _VERBS:
             continue
-        reason = event.reason if event.kind.startswith("Command") else ""
+        is_shown = event.kind.startswith("Command") or event.reason == PREEMPTED
+        reason = event.reason if is_shown else ""
         groups.setdefault((event.at, event.kind, event.node_pool, reason), []).append(event)
     for (at, kind, pool, reason), similar in groups.items():
         when = f"{at:%m-%d %H:%M:%S}" if wall_clock else format_span(at - start)

@@ -473,6 +473,24 @@ def test_a_new_pod_takes_the_place_of_one_of_a_lower_priority(
     assert waiting == {"old" if evicted else "new"}
 
 
+def test_the_timeline_says_which_pods_made_room(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = a_pool("web", template=SMALL, limits={"cpu": "2"})
+    old, new = (a_deployment(name, "web", 1) for name in ("old", "new"))
+    new["spec"]["template"]["spec"]["priority"] = 100
+    write_fleet(tmp_path, [pool, old])
+    folder = tmp_path / "fleet"
+    init(folder)
+    commit_all(folder)
+    write_fleet(tmp_path, [pool, old, new])
+    assert main(["simulate", *words(tmp_path, "--base", "HEAD", "--seeds", "1")]) == 0
+    out = capsys.readouterr().out
+    (line,) = (line for line in out.splitlines() if "pods evicted" in line)
+    assert line.endswith(" for pods of a higher priority")
+    assert "default/old" in out, "it is the one that cannot be scheduled"
+
+
 def costs_per_hour(found: dict[str, Any]) -> tuple[float, float]:
     """Return the dollars an hour before and after a change, in the result of either command."""
     before, after = found["before"], found["after"]
