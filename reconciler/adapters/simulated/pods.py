@@ -10,6 +10,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from reconciler.adapters.simulated.binders import ClusterBinder
+from reconciler.adapters.simulated.daemons import DaemonBook
 from reconciler.adapters.simulated.podstatus import (
     UNSCHEDULABLE,
     has_own_claims,
@@ -23,7 +24,7 @@ from reconciler.adapters.simulated.podstatus import (
 from reconciler.adapters.simulated.records import ClusterRecord, EndingPod, PodRecord, pod_hash
 from reconciler.desired.workloads.pods import Workloads
 from reconciler.model.chance import Chance
-from reconciler.model.kubernetes.cluster import DaemonSet, PodDisruptionBudget
+from reconciler.model.kubernetes.cluster import PodDisruptionBudget
 from reconciler.model.kubernetes.controllers import (
     grace_period,
     has_generated_name,
@@ -31,7 +32,6 @@ from reconciler.model.kubernetes.controllers import (
     is_replaced_at_once,
     successor_name,
 )
-from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.fingerprint import Pods
 from reconciler.placement.binding import scheduler
@@ -62,8 +62,8 @@ class PodBook:
     ``chance``, pods are replaced as their controllers do it (``model.kubernetes.controllers``);
     otherwise every successor has the name of the evicted pod. A pod whose spec changes and whose
     name does not is replaced at once. ``leaving`` is how long a pod takes to terminate, None for
-    its grace period. ``preempted`` are the pods and their nodes that made room for more important
-    pods since ``watch_moves``.
+    its grace period. ``preempted`` are the pods, each with its node, that made room for more
+    important ones when pods were bound last.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class PodBook:
         self.starting = starting
         self.leaving = leaving
         self.scheduler = ClusterBinder(chance)
+        self._daemons = DaemonBook(record, starting)
         self.preempted: list[tuple[str, str]] = []
         self._chance = chance
         self._by_name: dict[str, str] = {}
@@ -87,7 +88,6 @@ class PodBook:
         self._followed: tuple[Pod, ...] | None = None
         self._next_end: datetime | None = None
         self._shapes: dict[str, tuple[Pod, tuple[object, ...], Pod]] = {}
-        self._daemon_shapes: dict[tuple[str, str], tuple[tuple[object, ...], Pod]] = {}
         self._places: dict[str, list[str]] | None = None
         self._failed_attempt: tuple[object, ...] | None = None
         self._view: _View | None = None
@@ -95,7 +95,7 @@ class PodBook:
 
     def watch_moves(self) -> Mapping[str, tuple[str, str]]:
         """Return the name and node that pods had before their first change from now on, by key."""
-        self._moved, self.preempted = {}, []
+        self._moved = {}
         return self._moved
 
     def follow(self, workloads: Workloads, now: datetime) -> None:
@@ -237,6 +237,21 @@ class PodBook:
         seconds. ``budgets`` protect pods from making room for more important ones. If nothing could
         be bound, the next attempt waits for a change of a pod or a node.
         """
+        self.preempted, evicted = [], -1
+        while evicted < len(self.preempted):
+            evicted = len(self.preempted)
+            if self._bind_once(workloads, volumes, now, arrivals, budgets):
+                arrivals = ()
+
+    def _bind_once(
+        self,
+        workloads: Workloads,
+        volumes: Volumes,
+        now: datetime,
+        arrivals: Sequence[tuple[float, Sequence[str]]],
+        budgets: Sequence[PodDisruptionBudget],
+    ) -> bool:
+        """Bind pods until some have to be evicted; return False if those were for daemons."""
         self._rows(workloads)
         pending = self._queue()
         wanted = {scheduler.daemon_set_key(daemon) for daemon in workloads.daemon_sets}
@@ -246,11 +261,11 @@ class PodBook:
             if pending or record.daemons.keys() != wanted
         ]
         if not nodes:
-            return
+            return True
         placed = [pod for pod in self.objects(workloads, now) if pod.spec.node_name]
         attempt = (pending, nodes, placed, workloads)
         if attempt == self._failed_attempt:
-            return
+            return True
         infos = {info.node.name: info for info in node_infos(nodes, Pods(placed).by_node)}
         binder = self.scheduler.binder_for(workloads)
         joining = []
@@ -258,12 +273,18 @@ class PodBook:
             group = [infos.pop(name) for name in names if name in infos]
             joining.append(JoiningNodes(after, partial(self._join, workloads, binder, group, now)))
         binder.follow(infos.values(), volumes, budgets, sets_aside=not pending)
-        has_changed = self._start_daemons(workloads, binder, infos, now)
+        has_changed, victims = self._daemons.start(workloads.daemon_sets, binder, infos, now)
+        if victims:
+            self._failed_attempt = None
+            self._evict_victims(victims, now)
+            return False
         has_changed |= self._bind_queue(binder, pending, joining, now)
-        has_preempted = self._preempt(binder, pending, now) if pending else False
-        self._failed_attempt = None if has_changed or has_preempted or joining else attempt
-        if has_preempted and self.leaving is not None and not self.leaving:
-            self.bind(workloads, volumes, now, budgets=budgets)  # there is room already
+        if pending:
+            self._nominate(binder, pending)
+            victims = binder.victims()
+            self._evict_victims(victims, now)
+        self._failed_attempt = None if has_changed or victims or joining else attempt
+        return True
 
     def _join(
         self, workloads: Workloads, binder: NodeBinder, infos: Sequence[NodeInfo], now: datetime
@@ -271,7 +292,8 @@ class PodBook:
         """Let nodes join while pods are being bound."""
         for info in infos:
             binder.join(info)
-        self._start_daemons(workloads, binder, [info.node.name for info in infos], now)
+        names = [info.node.name for info in infos]
+        self._daemons.start(workloads.daemon_sets, binder, names, now)
 
     def _queue(self) -> dict[str, tuple[str, Pod]]:
         """Return the pending pods in the order of their creation, by their keys.
@@ -279,8 +301,11 @@ class PodBook:
         Each with its key in the workloads. Chance decides between pods of the same moment.
         """
         records, chance = self._record.pods, self._chance
-        gated = {key for key, pod in self._by_key.items() if pod.spec.scheduling_gates}
-        keys = [key for key, record in records.items() if not record.node and key not in gated]
+        keys = [
+            key
+            for key, record in records.items()
+            if not record.node and not self._by_key[key].spec.scheduling_gates
+        ]
         if chance is not None:
             keys.sort(key=lambda key: chance.share("creation", self.key_of(key)))
         keys.sort(key=lambda key: records[key].born)
@@ -306,23 +331,19 @@ class PodBook:
         self._places = None if bound else self._places
         return bool(bound)
 
-    def _preempt(
-        self, binder: NodeBinder, pending: Mapping[str, tuple[str, Pod]], now: datetime
-    ) -> bool:
-        """Evict the pods that make room for more important ones; return if there are any.
-
-        A pod that waits for that room is nominated for its node, so no other node is provided.
-        """
+    def _nominate(self, binder: NodeBinder, pending: Mapping[str, tuple[str, Pod]]) -> None:
+        """Record on which nodes pending pods wait for room; no other node is provided for them."""
         for name, (key, _) in pending.items():
             nominated, record = binder.nominations.get(name, ""), self._record.pods[key]
             if record.nominated != nominated:
                 self._mark_changed(key)
                 record.nominated = nominated
-        victims = binder.victims()
+
+    def _evict_victims(self, victims: Iterable[tuple[Pod, str]], now: datetime) -> None:
+        """Evict the pods that make room for more important ones on their nodes."""
         for pod, node in victims:
             self.preempted.append((pod.key, node))
             self.evict(pod, now)
-        return bool(victims)
 
     def objects(self, workloads: Workloads, now: datetime, node: str = "") -> list[Pod]:
         """Return the observed pods: all, or those of one node."""
@@ -341,11 +362,7 @@ class PodBook:
         ending = (one for one in self._record.ending if not node or one.record.node == node)
         pods = [self._build_pod(one.shown, one.record, now) for one in ending]
         for name in (node,) if node else sorted(self._record.nodes):
-            record = self._record.nodes[name]
-            for daemon in workloads.daemon_sets:
-                started = record.daemons.get(scheduler.daemon_set_key(daemon))
-                if started is not None:
-                    pods.append(self._daemon_pod(daemon, record.node, started, now))
+            pods += self._daemons.pods(workloads.daemon_sets, name, now)
         return pods
 
     def _all_pods(self, workloads: Workloads, now: datetime) -> list[Pod]:
@@ -399,8 +416,7 @@ class PodBook:
         A daemon is removed at once.
         """
         if pod.is_daemon:
-            record = self._record.nodes[pod.spec.node_name]
-            record.daemons.pop(f"{pod.namespace}/{pod.metadata.owner_references[0].name}", None)
+            self._daemons.remove(pod)
             return []
         key = self._workload_key(pod)
         original, known = self._by_key[key], self._record.pods[key]
@@ -422,7 +438,7 @@ class PodBook:
         """Remove all pods from a removed node; they are pending again, or their successors are."""
         self._places = None
         self._record.ending = [one for one in self._record.ending if one.record.node != node]
-        self._daemon_shapes = {k: shape for k, shape in self._daemon_shapes.items() if k[0] != node}
+        self._daemons.forget_node(node)
         for key, record in self._record.pods.items():
             if record.nominated == node:
                 self._mark_changed(key)
@@ -433,25 +449,6 @@ class PodBook:
                     self._record.pods[key] = self._successor(key, record, now)
                 else:
                     record.node, record.bound, record.leaving = "", None, None
-
-    def _start_daemons(
-        self, workloads: Workloads, binder: NodeBinder, nodes: Iterable[str], now: datetime
-    ) -> bool:
-        """Start the daemons that have room on these nodes; return whether there was any."""
-        has_started = False
-        wanted = {scheduler.daemon_set_key(daemon) for daemon in workloads.daemon_sets}
-        for record in self._record.nodes.values():
-            record.daemons = {k: at for k, at in record.daemons.items() if k in wanted}
-        for name in nodes:
-            node, running = self._record.nodes[name].node, self._record.nodes[name].daemons
-            for daemon in workloads.daemon_sets:
-                key = scheduler.daemon_set_key(daemon)
-                if key not in running and binder.place(
-                    scheduler.daemon_pod(daemon, node), node.name
-                ):
-                    running[key] = now
-                    has_started = True
-        return has_started
 
     def _observed_pod(self, pod: Pod, record: PodRecord, now: datetime) -> Pod:
         """Return the observed pod, the same object while nothing changes.
@@ -468,20 +465,6 @@ class PodBook:
         shown = self._build_pod(pod, record, now)
         self._shapes[pod.key] = (pod, facts, shown)
         return shown
-
-    def _daemon_pod(self, daemon: DaemonSet, node: Node, started: datetime, now: datetime) -> Pod:
-        """Return a daemon's pod on a node, the same object while nothing changes."""
-        key = (node.name, scheduler.daemon_set_key(daemon))
-        facts = (daemon, started, now >= started + self.starting, node.is_ready)
-        known = self._daemon_shapes.get(key)
-        if known is None or known[0] != facts:
-            pod = scheduler.daemon_pod(daemon, node)
-            known = (
-                facts,
-                running_pod(pod, node, started, (started, started + self.starting), now),
-            )
-            self._daemon_shapes[key] = known
-        return known[1]
 
     def _build_pod(self, pod: Pod, record: PodRecord, now: datetime) -> Pod:
         pod = named_pod(pod, record)

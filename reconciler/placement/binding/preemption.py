@@ -99,6 +99,16 @@ def is_waiting_for_victims(pod: Pod, host: HostNode) -> bool:
     )
 
 
+def victims_on(
+    scheduler: KubeScheduler, pod: Pod, host: HostNode, budgets: Sequence[PodDisruptionBudget]
+) -> tuple[Pod, ...]:
+    """Return the pods that are evicted from one node for ``pod``, none while others leave it."""
+    if not may_preempt(pod) or is_waiting_for_victims(pod, host):
+        return ()
+    found = _candidate(scheduler, pod, host, budgets) if _has_less_important(host, pod) else None
+    return found.victims if found is not None else ()
+
+
 def _has_less_important(host: HostNode, pod: Pod) -> bool:
     priority = _priority(pod)
     return any(shape.priority < priority for shape in host.shapes)

@@ -25,6 +25,7 @@ from reconciler.placement.binding.preemption import (
     Preemption,
     find_preemption,
     is_waiting_for_victims,
+    victims_on,
 )
 from reconciler.placement.binding.queue import PodQueue, SchedulerPace
 from reconciler.placement.binding.selection import Volumes
@@ -247,6 +248,18 @@ class NodeBinder:
         if target is None or not is_waiting_for_victims(pod, target):
             self._preempt(pod)
         return None
+
+    def make_room(self, pod: Pod, node: str) -> tuple[Pod, ...]:
+        """Return the pods to be evicted from a node for a daemon that is not accepted there.
+
+        There are none if that does not help, or while others leave.
+        """
+        host = self._scheduler.hosts.get(node)
+        if host is None or not self._scheduler.shapes.of(pod).profile.filters(
+            Plugin.DEFAULT_PREEMPTION
+        ):
+            return ()
+        return victims_on(self._scheduler, pod, host, self._budgets)
 
     def victims(self) -> list[tuple[Pod, str]]:
         """Return the pods that have to be evicted now, each once, and their nodes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
@@ -41,7 +42,14 @@ from reconciler.model.kubernetes.profile import (
     ScoringStrategy,
     Strategy,
 )
-from tests.adapters.simulated.builders import Sandbox, a_budget, a_pod, a_sandbox, pods
+from tests.adapters.simulated.builders import (
+    Sandbox,
+    a_budget,
+    a_daemon,
+    a_pod,
+    a_sandbox,
+    pods,
+)
 from tests.examples import examples
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
@@ -139,6 +147,25 @@ def test_budgets_decide_whose_pods_make_room() -> None:
         before = sandbox.places()
         add_urgent_pod(sandbox)
         assert sandbox.places() == {**before, leaves: "", "urgent": before[leaves]}
+
+
+@pytest.mark.parametrize("leaving", [0.0, 30.0])
+def test_pods_make_room_for_a_new_daemon_of_a_higher_priority(leaving: float) -> None:
+    sandbox = a_sandbox(a_pod("low", "3"), a_pod("same", "4", priority=100), nodes=2,
+                        leaving_s=leaving)  # fmt: skip
+    before = sandbox.places()
+    daemons = tuple(
+        a_daemon(name, "1500m", priority=priority)
+        for name, priority in (("agent", 100), ("log", 0))
+    )
+    sandbox.workloads = replace(sandbox.workloads, daemon_sets=daemons)
+    for _ in range(3):
+        after = sandbox.places()
+        sandbox.clock.advance(30)
+    assert after == {"low": "", "same": before["same"]}
+    running = [pod for pod in sandbox.observe().pods if pod.is_daemon]
+    assert sorted(pod.metadata.owner_references[0].name for pod in running) == ["agent", "log"]
+    assert {pod.spec.node_name for pod in running} == {before["low"]}
 
 
 def test_the_pod_with_higher_priority_is_bound_first() -> None:
