@@ -47,7 +47,7 @@ class KubeScheduler:
 
     ``seed`` decides between nodes with equal scores. Nothing else is drawn: equal calls in equal
     order have equal results. ``profiles`` are those of the schedulers by name; kube-scheduler's
-    defaults apply to pods of others. ``suits`` is an additional filter for pods with volumes.
+    defaults apply to pods of others.
     Pods of a lower priority leave room on a node for those that are nominated for it.
     """
 
@@ -58,7 +58,6 @@ class KubeScheduler:
         seed: int = 0,
         namespaces: Mapping[str, Mapping[str, str]],
         owners: Owners,
-        suits: Callable[[Pod, Node], bool] | None = None,
         volumes: Volumes | None = None,
     ) -> None:
         self.volumes = volumes
@@ -67,7 +66,6 @@ class KubeScheduler:
         self._positions: dict[str, int] = {}
         self._seed = seed
         self._namespaces = namespaces
-        self._suits = suits
         self._claims_in_use: Counter[str] = Counter()
         self.shapes = SchedulingShapes(Peers(owners, assumes_template=True), profiles or {})
         self._neighbourhoods: dict[SchedulingShape, tuple[Neighbourhood, int, int]] = {}
@@ -386,8 +384,6 @@ class KubeScheduler:
     def _volume_rejection(self, pod: Pod, host: HostNode) -> Plugin | None:
         """Return the first plugin that rejects a node for the volumes of a pod."""
         profile, volumes = self.shapes.of(pod).profile, self.volumes
-        if self._suits is not None and not self._suits(pod, host.node):
-            return Plugin.VOLUME_BINDING
         if volumes is None:
             return None
         if profile.filters(Plugin.VOLUME_RESTRICTIONS) and not volumes.is_free(

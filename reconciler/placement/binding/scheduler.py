@@ -104,18 +104,16 @@ class NodeBinder:
     It can be kept while the cluster changes: ``follow`` compares the nodes and pods with those it
     knows, and pods that failed are tried again in the order in which they did. ``owners`` are the
     Services and controllers that default spreading depends on. ``seed`` decides between nodes with
-    equal scores, and ``profiles`` are those of the schedulers by name. ``suits`` is an additional
-    rule for pods with volumes.
+    equal scores, and ``profiles`` are those of the schedulers by name.
 
-    ``preemptions`` are those that the last ``bind`` asks for: the caller evicts the victims. The
-    pod is bound by a later call, once they are gone.
+    ``preemptions`` are those that the last ``bind`` asks for: the caller evicts their ``victims``.
+    The pod is bound by a later call, once they are gone.
     """
 
     def __init__(
         self,
         nodes: Iterable[NodeInfo] = (),
         namespaces: Mapping[str, Mapping[str, str]] | None = None,
-        suits: Callable[[Pod, Node], bool] | None = None,
         *,
         volumes: Volumes | None = None,
         budgets: Sequence[PodDisruptionBudget] = (),
@@ -128,7 +126,6 @@ class NodeBinder:
             seed=seed,
             namespaces=namespaces if namespaces is not None else {},
             owners=owners if owners is not None else Owners(),
-            suits=suits,
             volumes=volumes,
         )
         self._seed = seed
