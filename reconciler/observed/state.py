@@ -44,6 +44,7 @@ from reconciler.model.kubernetes.devices import (
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.kubernetes.node import CSINode, Node
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.kubernetes.priority import with_priorities
 from reconciler.model.kubernetes.storage import claim_keys
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.resources import Resources, parse_resources, subtract_resources
@@ -414,7 +415,7 @@ def cluster_state(
         nodes=tuple(sorted(nodes, key=lambda n: n.name)),
         unlaunched=tuple(c for c in snapshot.node_claims if not c.status.provider_id),
         pods=snapshot.pods,
-        daemon_sets=snapshot.daemon_sets,
+        daemon_sets=with_priorities(snapshot.daemon_sets, snapshot.priority_classes),
         pod_disruption_budgets=snapshot.pod_disruption_budgets,
         volume_claims={claim.key: claim for claim in snapshot.volume_claims},
         volumes={volume.metadata.name: volume for volume in snapshot.volumes},

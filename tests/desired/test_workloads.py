@@ -33,6 +33,10 @@ def a_deployment(name: str = "web", replicas: int | None = 2, **spec: Any) -> Re
     return a("Deployment", name, spec={**counted, "template": a_template(**spec)})
 
 
+def a_daemon_set(**spec: Any) -> Resource:
+    return a("DaemonSet", "agent", spec={"template": a_template(**spec)})
+
+
 def pods(*resources: Resource, **options: Any) -> tuple[Pod, ...]:
     workloads, findings = expand(resources, **options)
     assert not [f for f in findings if f.severity is Severity.ERROR]
@@ -154,7 +158,10 @@ def test_a_class_gives_its_priority(spec: dict[str, Any], priority: int) -> None
         a("PriorityClass", "high", "", value=1000),
         a("PriorityClass", "usual", "", value=5, globalDefault=True),
     )
-    assert pods(a_deployment(replicas=1, **spec), *classes)[0].spec.priority == priority
+    workloads, findings = expand([a_deployment(replicas=1, **spec), a_daemon_set(**spec), *classes])
+    assert not findings
+    assert workloads.pods[0].spec.priority == priority
+    assert workloads.daemon_sets[0].pod().spec.priority == priority
 
 
 @pytest.mark.parametrize(
@@ -175,9 +182,11 @@ def test_a_class_says_whether_its_pods_evict_others(spec: dict[str, Any], policy
 
 
 def test_a_missing_priority_class_is_reported_and_counts_as_none() -> None:
-    workloads, (finding,) = expand([a_deployment(replicas=1, priorityClassName="urgent")])
-    assert (finding.code, finding.severity) == ("missing-priorityclass", Severity.WARNING)
-    assert str(finding.place) == "app.yaml:3:1"
+    spec = {"priorityClassName": "urgent"}
+    workloads, findings = expand([a_deployment(replicas=1, **spec), a_daemon_set(**spec)])
+    assert [finding.severity for finding in findings] == [Severity.WARNING] * 2
+    assert {finding.code for finding in findings} == {"missing-priorityclass"}
+    assert str(findings[0].place) == "app.yaml:3:1"
     assert workloads.pods[0].spec.priority is None
 
 

@@ -5,8 +5,15 @@ from typing import Any
 
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.cluster import (
+    DaemonSet,
+    DaemonSetSpec,
+    PodTemplate,
+    PriorityClass,
+)
+from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.kubernetes.node import Node
-from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.kubernetes.pod import Pod, PodSpec
 from reconciler.observed.fingerprint import Pods
 from reconciler.observed.snapshot import snapshot_of
 from reconciler.observed.state import KnownNodes, StateNode, cluster_state
@@ -138,3 +145,18 @@ def test_a_node_is_the_same_as_in_the_last_state_until_one_of_its_objects_change
     marked, _ = nodes_after(*pods, marked=("m",))
     assert marked.is_deleting
     assert not nodes_after(*pods)[0].is_deleting
+
+
+def test_the_daemons_of_a_cluster_have_the_priority_of_their_class() -> None:
+    named = {"high": 1000, "system-node-critical": 2_000_001_000, "": None}
+    daemons = [
+        DaemonSet(
+            Metadata(name=f"agent-{name}", namespace="default"),
+            DaemonSetSpec(PodTemplate(spec=PodSpec(priority_class_name=name))),
+        )
+        for name in named
+    ]
+    found = cluster_state(snapshot_of([*daemons, PriorityClass(Metadata("high"), 1000)]))
+    assert [d.pod().spec.priority for d in found.daemon_sets] == [
+        named[d.spec.template.spec.priority_class_name] for d in found.daemon_sets
+    ]

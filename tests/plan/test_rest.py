@@ -451,6 +451,36 @@ def test_the_quick_answer_uses_the_configured_scheduler_as_well() -> None:
     assert (found.before.nodes, found.after.nodes) == (4, 8)
 
 
+def a_daemon_set(cpu: str, **spec: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": "agent", "resources": {"requests": {"cpu": cpu}}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "agent", "namespace": "kube-system"},
+        "spec": {"template": {"spec": {"containers": [container], **spec}}},
+    }
+
+
+@pytest.mark.parametrize(("command", "result"), [("plan", "atRest"), ("simulate", "merge")])
+@pytest.mark.usefixtures("fewest_seeds")
+def test_pods_make_room_for_a_new_daemon_of_a_class_of_a_higher_priority(
+    tmp_path: Path, command: str, result: str
+) -> None:
+    """A node that two pods share has no room for the daemon, which takes the place of one."""
+    pool = a_pool("web", template=SMALL, budgets=FREE)
+    web = a_deployment("web", "web", 4)
+    web["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "900m"
+    write_fleet(tmp_path, [pool, web])
+    folder = tmp_path / "fleet"
+    init(folder)
+    commit_all(folder)
+    write_fleet(tmp_path, [pool, web, a_daemon_set("500m")])
+    assert costs_per_hour(answer(command, tmp_path)[result]) == pytest.approx((0.2, 0.2))
+    daemon = a_daemon_set("500m", priorityClassName="system-node-critical")
+    write_fleet(tmp_path, [pool, web, daemon])
+    assert costs_per_hour(answer(command, tmp_path)[result]) == pytest.approx((0.2, 0.4))
+
+
 @pytest.mark.parametrize(
     ("low", "high", "evicted"),
     [

@@ -30,6 +30,7 @@ from reconciler.model.kubernetes.controllers import grace_period, is_replaced_at
 from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod, PodStatus
+from reconciler.model.kubernetes.priority import with_priorities
 from reconciler.observed.snapshot import Snapshot
 from reconciler.placement.binding import scheduler
 from reconciler.ports.clock import Clock
@@ -225,7 +226,7 @@ class _SharedParts:
 def _snapshot_workloads(snapshot: Snapshot, pods: Iterable[Pod]) -> Workloads:
     return Workloads(
         pods=tuple(pods),
-        daemon_sets=snapshot.daemon_sets,
+        daemon_sets=with_priorities(snapshot.daemon_sets, snapshot.priority_classes),
         pod_disruption_budgets=snapshot.pod_disruption_budgets,
         volume_claims=snapshot.volume_claims,
         volumes=snapshot.volumes,

@@ -67,15 +67,11 @@ from reconciler.model.kubernetes.pod import (
     PodStatus,
     Volume,
 )
+from reconciler.model.kubernetes.priority import class_of, with_priority, with_template_spec
 from reconciler.model.kubernetes.storage import claim_keys
 from reconciler.source.document import Pointer
 from reconciler.source.finding import field_path
 from reconciler.source.resource import Resource
-
-_BUILT_IN_CLASSES: Final = (
-    PriorityClass(Metadata("system-cluster-critical"), 2_000_000_000),
-    PriorityClass(Metadata("system-node-critical"), 2_000_001_000),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +184,8 @@ class _Expansion:
             item: Any = decode(self._admitted_data(resource), plain)
             if isinstance(item, PersistentVolumeClaim):
                 self.sources.setdefault(item.key, resource)
+            elif isinstance(item, DaemonSet):
+                item = self._with_daemon_priority(resource, item)
             self.read.setdefault(plain, []).append(item)
 
     def _admitted_data(self, resource: Resource) -> JsonDict:
@@ -333,21 +331,15 @@ class _Expansion:
         """
         classes: list[PriorityClass] = self.read.get(PriorityClass, [])
         name = spec.priority_class_name
-        if name:
-            found = {c.metadata.name: c for c in (*classes, *_BUILT_IN_CLASSES)}.get(name)
-            if found is None:
-                message = f"PriorityClass {name} not found in this folder; priority 0 is used"
-                self._add_finding(resource, "missing-priorityclass", message, "", Severity.WARNING)
-        else:
-            defaults = (c for c in classes if c.global_default)
-            found = min(defaults, key=lambda c: c.value, default=None)
-        if found is None:
-            return spec
-        return msgspec.structs.replace(
-            spec,
-            priority=found.value if spec.priority is None else spec.priority,
-            preemption_policy=spec.preemption_policy or found.preemption_policy,
-        )
+        if name and class_of(spec, classes) is None:
+            message = f"PriorityClass {name} not found in this folder; priority 0 is used"
+            self._add_finding(resource, "missing-priorityclass", message, "", Severity.WARNING)
+        return with_priority(spec, classes)
+
+    def _with_daemon_priority(self, resource: Resource, daemon: DaemonSet) -> DaemonSet:
+        """Return a DaemonSet whose template has the priority of the pods that it creates."""
+        spec = self._with_priority(resource, daemon.spec.template.spec)
+        return with_template_spec(daemon, spec)
 
     def _add_claims(
         self,
