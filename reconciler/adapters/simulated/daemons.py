@@ -50,10 +50,10 @@ class DaemonBook:
                     victims |= {v.key: (v, name) for v in binder.make_room(pod, name)}
         return has_started, list(victims.values())
 
-    def remove(self, pod: Pod) -> None:
-        """Remove a daemon at once."""
+    def remove(self, pod: Pod, node: str) -> None:
+        """Remove a daemon from its node at once."""
         owner = pod.metadata.owner_references[0].name
-        self._record.nodes[pod.spec.node_name].daemons.pop(f"{pod.namespace}/{owner}", None)
+        self._record.nodes[node].daemons.pop(f"{pod.namespace}/{owner}", None)
 
     def forget_node(self, node: str) -> None:
         """Forget the pods of a node that is gone."""

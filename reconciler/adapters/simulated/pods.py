@@ -35,6 +35,7 @@ from reconciler.model.kubernetes.controllers import (
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.fingerprint import Pods
 from reconciler.placement.binding import scheduler
+from reconciler.placement.binding.preemption import EVICTION_ROUNDS_MAX
 from reconciler.placement.binding.scheduler import JoiningNodes, NodeBinder, NodeInfo, node_infos
 from reconciler.placement.binding.selection import Volumes
 
@@ -237,11 +238,13 @@ class PodBook:
         seconds. ``budgets`` protect pods from making room for more important ones. If nothing could
         be bound, the next attempt waits for a change of a pod or a node.
         """
-        self.preempted, evicted = [], -1
-        while evicted < len(self.preempted):
+        self.preempted = []
+        for _ in range(EVICTION_ROUNDS_MAX):
             evicted = len(self.preempted)
             if self._bind_once(workloads, volumes, now, arrivals, budgets):
                 arrivals = ()
+            if evicted == len(self.preempted):
+                return
 
     def _bind_once(
         self,
@@ -273,6 +276,7 @@ class PodBook:
             group = [infos.pop(name) for name in names if name in infos]
             joining.append(JoiningNodes(after, partial(self._join, workloads, binder, group, now)))
         binder.follow(infos.values(), volumes, budgets, sets_aside=not pending)
+        binder.keep_nominations(pod for _, pod in pending.values())
         has_changed, victims = self._daemons.start(workloads.daemon_sets, binder, infos, now)
         if victims:
             self._failed_attempt = None
@@ -343,7 +347,10 @@ class PodBook:
         """Evict the pods that make room for more important ones on their nodes."""
         for pod, node in victims:
             self.preempted.append((pod.key, node))
-            self.evict(pod, now)
+            if pod.is_daemon:
+                self._daemons.remove(pod, node)
+            else:
+                self.evict(pod, now)
 
     def objects(self, workloads: Workloads, now: datetime, node: str = "") -> list[Pod]:
         """Return the observed pods: all, or those of one node."""
@@ -416,7 +423,7 @@ class PodBook:
         A daemon is removed at once.
         """
         if pod.is_daemon:
-            self._daemons.remove(pod)
+            self._daemons.remove(pod, pod.spec.node_name)
             return []
         key = self._workload_key(pod)
         original, known = self._by_key[key], self._record.pods[key]

@@ -47,8 +47,8 @@ class KubeScheduler:
 
     ``seed`` decides between nodes with equal scores. Nothing else is drawn: equal calls in equal
     order have equal results. ``profiles`` are those of the schedulers by name; kube-scheduler's
-    defaults apply to pods of others.
-    Pods of a lower priority leave room on a node for those that are nominated for it.
+    defaults apply to pods of others. Pods of a lower priority leave room on a node for those that
+    are nominated for it.
     """
 
     def __init__(

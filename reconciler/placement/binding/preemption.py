@@ -23,6 +23,9 @@ _CANDIDATES_PERCENT: Final = 10
 _CANDIDATES_MIN: Final = 100
 """The nodes that are tried: a share of them, but at least this number."""
 
+EVICTION_ROUNDS_MAX: Final = 20
+"""How often pods that were evicted at a moment are bound again, and may evict others in turn."""
+
 _NOT_STARTED: Final = datetime.max.replace(tzinfo=UTC)
 
 

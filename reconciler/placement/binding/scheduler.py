@@ -206,7 +206,7 @@ class NodeBinder:
         bound: dict[str, Node] = {}
         self.preemptions = []
         unbound = {pod.key: pod for pod in pending if not pod.spec.scheduling_gates}
-        self._keep_nominations(unbound)
+        self.keep_nominations(unbound.values())
         queue = deque(self._queue.take(list(unbound.values())))
         coming, pace = deque(joining), SchedulerPace(self._seed)
         waiting: list[Pod] = []
@@ -294,18 +294,20 @@ class NodeBinder:
             self._nominations[pod.key] = node
             self._scheduler.nominate(pod, node)
 
-    def _keep_nominations(self, pending: Mapping[str, Pod]) -> None:
-        """Forget the nominations of pods that do not wait any more, and for nodes that are gone.
+    def keep_nominations(self, pending: Iterable[Pod]) -> None:
+        """Leave the room on their nodes to pods that are nominated, until they are bound.
 
+        Nominations of pods that do not wait any more, and for nodes that are gone, are forgotten.
         Those that another binder has made are in the status of the pods.
         """
+        waiting, hosts = {pod.key: pod for pod in pending}, self._scheduler.hosts
         for name in set(self._nominations.values()):
             for pod in self._scheduler.nominated_pods(name):
-                if pod.key not in pending or name not in self._scheduler.hosts:
+                if pod.key not in waiting or name not in hosts:
                     self._nominate(pod, "")
-        for pod in pending.values():
+        for key, pod in waiting.items():
             name = pod.status.nominated_node_name
-            if name in self._scheduler.hosts and pod.key not in self._nominations:
+            if name in hosts and key not in self._nominations:
                 self._nominate(pod, name)
 
     @property

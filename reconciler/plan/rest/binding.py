@@ -18,6 +18,7 @@ from reconciler.model.kubernetes.pod import Pod, PodStatus
 from reconciler.model.kubernetes.profile import Profile
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.binding.devices import DeviceClaims
+from reconciler.placement.binding.preemption import EVICTION_ROUNDS_MAX
 from reconciler.placement.binding.scheduler import NodeBinder, NodeInfo, node_infos
 from reconciler.placement.binding.selection import Volumes
 from reconciler.placement.topology.peers import owners_of
@@ -145,12 +146,14 @@ class _Course:
 
     def bind(self, pods: Sequence[Pod]) -> None:
         """Bind the pods that are not bound yet, and the preempted ones, where they fit."""
-        self._attempt(pods)
-        while victims := self._binder.evict_victims():
+        for _ in range(EVICTION_ROUNDS_MAX):
+            self._attempt(pods)
+            victims = self._binder.evict_victims()
+            if not victims:
+                return
             for pod in victims:
                 self.bound.pop(pod.key, None)
                 self.preempted[pod.key] = as_pending(pod)
-            self._attempt(pods)
 
     def _attempt(self, pods: Sequence[Pod]) -> None:
         again = (pod for pod in self.preempted.values() if pod.is_reschedulable)

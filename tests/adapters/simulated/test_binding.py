@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
+from reconciler.model.chance import Chance
 from reconciler.model.kubernetes.cluster import (
     ClaimSpec,
     Namespace,
@@ -166,6 +168,57 @@ def test_pods_make_room_for_a_new_daemon_of_a_higher_priority(leaving: float) ->
     running = [pod for pod in sandbox.observe().pods if pod.is_daemon]
     assert sorted(pod.metadata.owner_references[0].name for pod in running) == ["agent", "log"]
     assert {pod.spec.node_name for pod in running} == {before["low"]}
+
+
+def test_a_daemon_of_a_lower_priority_leaves_the_room_that_others_made() -> None:
+    for leaving in (0.0, 30.0):
+        sandbox = a_sandbox(a_pod("low", "3"), nodes=1, leaving_s=leaving)
+        before = sandbox.places()
+        daemons = (a_daemon("log", "2500m"),)
+        sandbox.workloads = replace(sandbox.workloads, daemon_sets=daemons)
+        add_urgent_pod(sandbox)
+        for _ in range(2):
+            after = sandbox.places()
+            sandbox.clock.advance(31)
+        assert after == {"low": "", "urgent": before["low"]}
+        assert not any(pod.is_daemon for pod in sandbox.observe().pods)
+
+
+PRIORITIES = st.integers(0, 3)
+SIZES = st.sampled_from(["500m", "1", "2", "3"])
+
+
+@given(
+    leaving=st.sampled_from([0.0, 30.0]),
+    chance=st.sampled_from([None, Chance(1)]),
+    daemons=st.lists(st.tuples(SIZES, PRIORITIES), max_size=2),
+    steps=st.lists(st.lists(st.tuples(SIZES, PRIORITIES, st.booleans()), max_size=5), max_size=4),
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_priorities_pods_have_nodes_are_never_overfull_and_binding_ends(
+    leaving: float,
+    chance: Chance | None,
+    daemons: list[tuple[str, int]],
+    steps: list[list[tuple[str, int, bool]]],
+) -> None:
+    sandbox = a_sandbox(nodes=2, leaving_s=leaving, chance=chance)
+    sets = tuple(a_daemon(f"d{n}", cpu, priority=p) for n, (cpu, p) in enumerate(daemons))
+    for number, rows in enumerate(steps):
+        fresh = tuple(
+            a_pod(f"p{number}-{n}", cpu, priority=priority,
+                  **({"affinity": Affinity(pod_anti_affinity=near())} if apart else {}))
+            for n, (cpu, priority, apart) in enumerate(rows)
+        )  # fmt: skip
+        kept = sandbox.workloads.pods[number % 2 :]
+        sandbox.workloads = replace(sandbox.workloads, pods=(*kept, *fresh), daemon_sets=sets)
+        for _ in range(3):
+            observed = sandbox.observe_registered()
+            used: Counter[str] = Counter()
+            for pod in observed.pods:
+                used[pod.spec.node_name] += pod.requests()["cpu"] if pod.spec.node_name else 0
+            assert all(milli <= 4000 for milli in used.values()), used
+            sandbox.clock.advance(31)
+        assert sandbox.places() == sandbox.places()
 
 
 def test_the_pod_with_higher_priority_is_bound_first() -> None:
