@@ -402,6 +402,26 @@ def test_argo_cd_names_the_chart_and_its_values(
     assert taken()["Deployment web"]["spec"]["replicas"] == 6
 
 
+@needs_kustomize
+def test_applications_of_several_overlays_have_one_cause_and_no_duplicates(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {"base/kustomization.yaml": "resources: [nodes.yaml]\n"}
+    files["base/nodes.yaml"] = f"{POOL}---\n{CLASS}"
+    for name in ("dev", "prod"):
+        files[f"overlays/{name}/kustomization.yaml"] = "resources: [../../base]\n"
+        files[f"apps/{name}.yaml"] = (
+            f"apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {{name: {name}}}\n"
+            f"spec:\n  source: {{repoURL: x, path: overlays/{name}}}\n"
+        )
+    write(work, files)
+    assert [f["code"] for f in findings(".", capsys) if f["severity"] == "error"] == [
+        "ambiguous-source"
+    ]
+    (work / "apps/dev.yaml").unlink()
+    assert pods(plan(".", capsys)) == 0, "one of them is named then"
+
+
 @pytest.mark.parametrize("path", [".", "apps"])
 @pytest.mark.parametrize("recurses", [False, True])
 def test_argo_cd_reads_the_files_of_a_folder_and_only_if_told_those_below_it(

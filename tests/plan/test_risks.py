@@ -226,7 +226,7 @@ def test_an_overlay_changes_how_nodes_are_valued_and_not_what_they_cost_at_list_
     found = risks([pool(), WEB], [pool(), WEB, overlay(priceAdjustment="+50%")], settings=OVERLAID)
     assert found["change-of-overlay"] == (
         "NodeOverlay plan changes how nodes are valued, not what AWS bills: amounts here have the "
-        "prices of NodeOverlays; at list prices, these nodes cost about $292 a month, as before"
+        "prices of NodeOverlays; at list prices, the cost does not change"
     )
 
 

@@ -154,6 +154,7 @@ class _Expansion:
     flat: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
     rendered: list[SourceFile] = field(default_factory=list)
+    made: list[tuple[str, list[SourceFile]]] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
     parsed: dict[str, list[Document]] = field(default_factory=dict)
 
@@ -169,8 +170,14 @@ class _Expansion:
         for alternatives in self.detected.alternatives:
             if sum(map(self._is_consumed, alternatives.folders)) != 1:
                 self.findings.append(alternatives.finding)
+                self._drop(alternatives.folders)
         plain = [f for f in self.detected.plain if not self._is_plain_consumed(f)]
         return Expanded((*plain, *self.files), tuple(self.findings), tuple(self.commands))
+
+    def _drop(self, folders: Sequence[str]) -> None:
+        """Drop the objects of alternatives: duplicates would hide that one has to be named."""
+        dropped = {id(f) for folder, made in self.made if folder in folders for f in made}
+        self.files = [file for file in self.files if id(file) not in dropped]
 
     def _render_folder(
         self, rendering: Rendering
@@ -198,6 +205,7 @@ class _Expansion:
                 return
             self.seen.add(key)
             made = self._render(rendering)
+            self.made.append((rendering.folder, made))
             self.files += made
             if rendering.by or self.detected.reads_gitops:
                 queue += self._gitops_of(made)
@@ -229,7 +237,7 @@ class _Expansion:
     def _read_gitops(self, entry: Entry) -> Iterator[Rendering]:
         """Yield what an object asks for, read from the folder that its paths start at."""
         best: list[gitops.Found] = []
-        for number, folder in enumerate(_folders_above(self.below)):
+        for number, folder in enumerate(gitops.folders_above(self.below)):
             items: list[gitops.Found]
             try:
                 items = list(renderings_of(entry, self.tree, folder, self))
@@ -483,15 +491,6 @@ def _remedy(build: RenderBuild) -> str:
             f"{build.folder}, values: [{named}]}}], or `helm template … | reconciler plan -f -`"
         )
     return "correct the kustomization; `kustomize build` shows the same error"
-
-
-def _folders_above(folder: str) -> Iterator[str]:
-    """Yield the folders that paths of Flux and Argo CD may start at: the top of the tree first."""
-    yield "."
-    here = folder
-    while here not in (".", ""):
-        yield here
-        here = posixpath.dirname(here)
 
 
 def _release_name(name: str) -> str:

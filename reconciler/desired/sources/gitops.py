@@ -427,3 +427,12 @@ def values_of(written: str) -> JsonDict:
     documents, findings = parse_documents("values", written.encode())
     data = documents[0].data if documents and not findings else None
     return data if isinstance(data, dict) else {}
+
+
+def folders_above(folder: str) -> Iterator[str]:
+    """Yield the folders that paths of Flux and Argo CD may start at: the top of the tree first."""
+    yield "."
+    here = folder
+    while here not in (".", ""):
+        yield here
+        here = posixpath.dirname(here)

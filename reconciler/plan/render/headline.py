@@ -279,14 +279,14 @@ def _with_later_cost(phrase: str, change: AtRest) -> str:
     if distance < max(_SHARE_MIN * change.before.per_hour, 0.5 / HOURS_A_MONTH):
         return phrase
     if format_hourly(later.low) == format_hourly(later.high) == format_hourly(0):
-        return f"{phrase}, and no effect once these nodes have been replaced again"
+        return f"{phrase} until the nodes are next replaced, then no effect"
     amount = f"{format_monthly(later.mean, signed=True)}/month{_interval(later, new.seeds)}"
     if not later.beyond_chance:
         least, most = (format_monthly(end, signed=True) for end in (later.low, later.high))
         amount = f"{least} to {most}/month (by chance, in {format_count(new.seeds, 'run')})"
     if phrase.startswith(_NO_EFFECT):
         return f"{phrase} until nodes are replaced, then {amount}"
-    return f"{phrase}, then {amount} once these nodes have been replaced again"
+    return f"{phrase} until the nodes are next replaced, then {amount}"
 
 
 def _interval(found: CostDifference, runs: int) -> str:

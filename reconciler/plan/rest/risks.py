@@ -350,12 +350,11 @@ def _overlay_prices(changes: Iterable[Change], change: AtRest) -> Iterator[PlanF
     at_list = ""
     if change.list_costs is not None:
         before, after = change.list_costs.before, change.list_costs.after
-        sides = [format_monthly(before), format_monthly(after)]
-        change_at_list = format_monthly(after - before, signed=True)
-        cost = f"{' → '.join(sides)} a month ({change_at_list})"
-        if sides[0] == sides[1]:
-            cost = f"{sides[0]} a month, as before"
-        at_list = f"; at list prices, these nodes cost about {cost}"
+        more = format_monthly(after - before, signed=True)
+        is_same = more == format_monthly(0)
+        at_list = "; at list prices, " + (
+            "the cost does not change" if is_same else f"the change is about {more} a month"
+        )
     verb = "changes" if len(names) == 1 else "change"
     noun = "NodeOverlay" if len(names) == 1 else "NodeOverlays"
     yield PlanFinding(
