@@ -31,12 +31,18 @@ _REMEDIES: Final = {
     HttpFault.TOO_SLOW: "try again, or use a file",
 }
 _METADATA: Final = tuple(
-    map(ipaddress.ip_network, ("fd00:ec2::/32", "100.100.100.200/32", "168.63.129.16/32"))
+    map(
+        ipaddress.ip_network,
+        (
+            *("fd00:ec2::/32", "fd20:ce::/32", "fd00:c1::/32"),
+            *("100.100.100.200/32", "168.63.129.16/32"),
+        ),
+    )
 )
 """Where clouds answer with credentials besides the link-local addresses."""
 _REDIRECTED: Final = frozenset({301, 302, 303, 307, 308})
-_TRANSLATED: Final = ipaddress.ip_network("64:ff9b::/96")
-"""IPv6 addresses whose last four bytes are an IPv4 address (NAT64)."""
+_TRANSLATED: Final = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48")))
+"""IPv6 addresses whose last four bytes are an IPv4 address (NAT64, also of a local network)."""
 
 _Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -116,7 +122,7 @@ def is_forbidden(address: str) -> bool:
     ip: _Ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
         inner = ip.ipv4_mapped or ip.sixtofour
-        if inner is None and ip in _TRANSLATED:
+        if inner is None and any(ip in net for net in _TRANSLATED):
             inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
         ip = inner or ip
     if ip.is_link_local or ip.is_multicast or ip.is_unspecified:

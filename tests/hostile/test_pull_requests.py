@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -167,3 +168,27 @@ def test_a_name_that_is_not_utf_8_stops_no_other_plan(
     plans = [json.loads(path.read_text()) for path in Path("plans").glob("*.json")]
     assert {"odd\N{REPLACEMENT CHARACTER}", "other"} <= {plan["fleet"] for plan in plans}
     assert "odd\N{REPLACEMENT CHARACTER} other" in outputs.read_text()
+
+
+@attack(Threat.HIDDEN, "a folder with a line break in its name, to set outputs of the job")
+@pytest.mark.parametrize("folder", ["x\nexit-code=0", "x\rexit-code=0", "x\r\nexit-code=0\n"])
+def test_no_name_of_a_folder_is_an_output_of_the_job(
+    folder: str, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guard: the delimiter in ``set_output``."""
+    outputs = repository.parent / "outputs"
+    monkeypatch.setenv("GITHUB_OUTPUT", str(outputs))
+    copy_small_web(repository / folder)
+    (repository / folder / "broken.yaml").write_text("kind: [")
+    commit_all(repository)
+    assert main(["ci", "--base", "main", "--out", "plans"]) == 3
+    codes, end = [], None
+    for line in re.split(r"\r\n|\r|\n", outputs.read_bytes().decode()):
+        name, mark, value = line.partition("=" if "<<" not in line else "<<")
+        if end is not None:
+            end = None if line == end else end
+        elif mark == "<<":
+            end = value
+        elif name == "exit-code":
+            codes.append(value)
+    assert codes == ["3"]

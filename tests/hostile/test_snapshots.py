@@ -159,6 +159,7 @@ def test_an_unknown_certificate_is_refused(site: Site) -> None:
     [
         *("169.254.169.254", "169.254.170.2", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe"),
         *("2002:a9fe:a9fe::1", "fe80::1", "fd00:ec2::254", "100.100.100.200", "0.0.0.0", "::"),
+        *("224.0.0.1", "ff02::1", "fd20:ce::254", "fd00:c1::a9fe:a9fe", "64:ff9b:1::a9fe:a9fe"),
     ],
 )
 def test_metadata_addresses_are_never_requested(

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import NoReturn
 
 import pytest
 
@@ -90,3 +91,19 @@ def test_no_address_of_a_webhook_is_logged(url: str, caplog: pytest.LogCaptureFi
     assert "a user or password" in caplog.text or "@" not in url
     assert TOKEN not in caplog.text
     assert KEY.removeprefix("whsec_") not in caplog.text
+
+
+class _Refusing(dict[str, str]):
+    """Variables whose reading fails with the address in the error."""
+
+    def get(self, key: str, default: object = None) -> NoReturn:
+        raise RuntimeError(f"https://example.invalid/{TOKEN}")
+
+
+@attack(Threat.SECRETS, "an unexpected error while a message is sent, which quotes the address")
+def test_an_unexpected_error_is_logged_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
+    """Guard: the name of the error in place of its text in ``DeliveryQueue._work``."""
+    with caplog.at_level(logging.DEBUG, "reconciler"):
+        deliver(_Refusing(), HOOK)
+    assert "RuntimeError" in caplog.text
+    assert TOKEN not in caplog.text

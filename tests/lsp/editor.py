@@ -25,6 +25,7 @@ class Editor:
     ) -> None:
         self.workspace = workspace
         self.capabilities: dict[str, Any] = {}
+        self.logged: list[str] = []
         self._number = 0
         self._findings: dict[str, list[list[Any]]] = defaultdict(list)
         self._process = subprocess.Popen(
@@ -119,6 +120,8 @@ class Editor:
         if message.get("method") == "textDocument/publishDiagnostics":
             params = message["params"]
             self._findings[params["uri"]].append(params["diagnostics"])
+        if message.get("method") == "window/logMessage":
+            self.logged.append(message["params"]["message"])
 
     def _send(self, message: dict[str, Any]) -> None:
         body = json.dumps({"jsonrpc": "2.0", **message}).encode()
