@@ -34,16 +34,15 @@ def plan_of(inputs: Inputs, phase: Phase = ignore_phase, cache: FactsCache | Non
         return plan
     with phase("placement"):
         plan = with_peak(plan, inputs)
+    if inputs.against is None:
+        from reconciler.plan.rest.steadystate import with_prospect
+
+        with phase("disruption"):
+            plan = with_prospect(plan, inputs, facts.cluster)
     from reconciler.plan.rest.gap import with_gap
 
     with phase("placement"):
-        plan = with_gap(plan, facts)
-    if inputs.against is not None:
-        return plan
-    from reconciler.plan.rest.steadystate import with_prospect
-
-    with phase("disruption"):
-        return with_prospect(plan, inputs, facts.cluster)
+        return with_gap(plan, facts)
 
 
 def gather_facts(

@@ -58,6 +58,7 @@ def test_a_plan_folds_the_same_figures(capsys: pytest.CaptureFixture[str]) -> No
     title = "<details><summary>What each constraint costs (&#36;596 → &#36;118 a month"
     assert title in comment
     assert "| &#36;299 | soft preferences | Deployment shop/api |" in comment
+    assert "none: with packing: cheapest, the steady state costs no less" in comment
     text = output("plan")
     assert "What each constraint costs" not in text
     assert "soft preferences of Deployment shop/api, $299/month" in " ".join(text.split())

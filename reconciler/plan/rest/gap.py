@@ -156,7 +156,7 @@ def explain_gap(facts: Facts, plan: Plan) -> GapExplanation:
     chain.take("past decisions", "", chain.cost_of(first.claims), _PAST)
     chain.drop_rules()
     chain.shrink_requests()
-    chain.pack()
+    chain.pack(placed, _end_of(plan))
     bound = chain.reach_bound()
     chain.allow_capacity_types()
     return GapExplanation(
@@ -170,6 +170,15 @@ def explain_gap(facts: Facts, plan: Plan) -> GapExplanation:
     )
 
 
+def _end_of(plan: Plan) -> int:
+    """Return the cost of the fleet in steady state, or after the plan if no other is known."""
+    if plan.at_rest is not None:
+        return nanodollars(plan.at_rest.after.per_hour)
+    state = plan.steady_state
+    return nanodollars(plan.cost.after if state is None else state.per_hour)
+
+
+_PACKED_LATER: Final = "none: with packing: cheapest, the steady state costs no less"
 _PAST: Final = "nothing to do: consolidation replaces nodes as budgets and windows allow"
 
 
@@ -278,14 +287,21 @@ class _Chain:
         change = f"request {miss.less} less: {miss.fits} pods then fit on {miss.kind}{nodes}"
         self.take("request just misses a size", miss.owner, cost, change)
 
-    def pack(self) -> None:
-        """Place the same pods with the cheapest packing that is found."""
+    def pack(self, placed: Sequence[Pod], end: int) -> None:
+        """Place the same pods with the cheapest packing that is found.
+
+        The setting is only proposed if with it all pods of the fleet, with their constraints, cost
+        less than ``end``: consolidation may reach less from the nodes of the default.
+        """
         settings = self._facts.settings
         if settings.packing is Packing.CHEAPEST or not self._pods:
             return
         cheapest = with_fields(self._facts, settings=replace(settings, packing=Packing.CHEAPEST))
-        claims = _scheduler(cheapest).place(Question(pods=self._pods)).claims
-        self.take("packing", "", self.cost_of(claims), "set packing: cheapest")
+        scheduler = _scheduler(cheapest)
+        kept = self.cost_of(scheduler.place(Question(pods=placed)).claims)
+        change = "set packing: cheapest" if kept < end else _PACKED_LATER
+        claims = scheduler.place(Question(pods=self._pods)).claims
+        self.take("packing", "", self.cost_of(claims), change)
 
     def reach_bound(self) -> int:
         """End at the lower bound, at which nodes are bought in fractions, and return it."""
