@@ -467,18 +467,50 @@ def test_pods_make_room_for_a_new_daemon_of_a_class_of_a_higher_priority(
     tmp_path: Path, command: str, result: str
 ) -> None:
     """A node that two pods share has no room for the daemon, which takes the place of one."""
-    pool = a_pool("web", template=SMALL, budgets=FREE)
-    web = a_deployment("web", "web", 4)
-    web["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "900m"
-    write_fleet(tmp_path, [pool, web])
+    objects = shared_nodes()
+    write_fleet(tmp_path, objects)
     folder = tmp_path / "fleet"
     init(folder)
     commit_all(folder)
-    write_fleet(tmp_path, [pool, web, a_daemon_set("500m")])
+    write_fleet(tmp_path, [*objects, a_daemon_set("500m")])
     assert costs_per_hour(answer(command, tmp_path)[result]) == pytest.approx((0.2, 0.2))
-    daemon = a_daemon_set("500m", priorityClassName="system-node-critical")
-    write_fleet(tmp_path, [pool, web, daemon])
+    write_fleet(tmp_path, [*objects, a_daemon_set("500m", **CRITICAL)])
     assert costs_per_hour(answer(command, tmp_path)[result]) == pytest.approx((0.2, 0.4))
+
+
+def shared_nodes() -> Objects:
+    """Two nodes that two pods share, with 130m left on each."""
+    policy = "WhenEmptyOrUnderutilized"
+    pool = a_pool("web", template=SMALL, budgets=FREE, policy=policy, after="0s")
+    web = a_deployment("web", "web", 4)
+    web["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "900m"
+    return [pool, web]
+
+
+CRITICAL = {"priorityClassName": "system-node-critical"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "nodes"),
+    [
+        pytest.param(None, a_daemon_set("500m", **CRITICAL), (2, 4), id="new and important"),
+        pytest.param(None, a_daemon_set("500m"), (2, 2), id="new"),
+        pytest.param(a_daemon_set("500m"), None, (4, 2), id="removed"),
+        pytest.param(
+            a_daemon_set("50m", **CRITICAL), a_daemon_set("500m", **CRITICAL), (2, 4), id="larger"
+        ),
+        pytest.param(a_daemon_set("500m"), a_daemon_set("50m"), (4, 2), id="smaller"),
+    ],
+)
+def test_the_quick_answer_follows_the_daemon_sets(
+    before: dict[str, Any] | None, after: dict[str, Any] | None, nodes: tuple[int, int]
+) -> None:
+    base, head = (
+        [*shared_nodes(), *([daemon] if daemon is not None else ())] for daemon in (before, after)
+    )
+    found = change(base, head)
+    assert (found.before.nodes, found.after.nodes) == nodes
+    assert not found.unschedulable
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from reconciler.adapters.simulated.podstatus import running_pod
 from reconciler.adapters.simulated.records import ClusterRecord
-from reconciler.model.kubernetes.cluster import DaemonSet
+from reconciler.model.kubernetes.cluster import DaemonSet, PodTemplate
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.placement.binding import scheduler
@@ -24,6 +24,17 @@ class DaemonBook:
         self._record = record
         self._starting = starting
         self._shapes: dict[tuple[str, str], tuple[tuple[object, ...], Pod]] = {}
+        self._templates: dict[str, PodTemplate] = {}
+
+    def follow(self, sets: Iterable[DaemonSet]) -> None:
+        """Remove the daemons whose template has changed: they start again where they fit."""
+        known = self._templates
+        self._templates = {scheduler.daemon_set_key(d): d.spec.template for d in sets}
+        changed = {k for k, made in self._templates.items() if known.get(k, made) != made}
+        if not changed:
+            return
+        for record in self._record.nodes.values():
+            record.daemons = {k: at for k, at in record.daemons.items() if k not in changed}
 
     def start(
         self, sets: Iterable[DaemonSet], binder: NodeBinder, nodes: Iterable[str], now: datetime

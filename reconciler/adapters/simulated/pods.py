@@ -238,6 +238,7 @@ class PodBook:
         seconds. ``budgets`` protect pods from making room for more important ones. If nothing could
         be bound, the next attempt waits for a change of a pod or a node.
         """
+        self._daemons.follow(workloads.daemon_sets)
         self.preempted = []
         for _ in range(EVICTION_ROUNDS_MAX):
             evicted = len(self.preempted)

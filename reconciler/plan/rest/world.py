@@ -41,16 +41,26 @@ if TYPE_CHECKING:
 def with_workloads(cluster: ClusterState, target: ClusterState, now: datetime) -> ClusterState:
     """Return the nodes of ``cluster`` with the workloads of ``target``.
 
-    A pod that both have, with the same spec, labels and annotations, stays where it is. Pods that
-    are bound to a node for good (daemons and mirror pods) stay as well.
+    A pod that both have, with the same spec, labels and annotations, stays where it is. Mirror pods
+    stay as well, and so do daemons unless their DaemonSet has changed.
     """
     fresh = {p.key: as_pending(p) for p in target.pods if not (p.is_daemon or p.is_mirror)}
+    changed = _changed_daemon_sets(cluster, target)
+    kept = {
+        node.name: [
+            pod
+            for pod in node.pods
+            if (_daemon_set_of(pod) not in changed and _stays(pod, fresh.get(pod.key)))
+        ]
+        for node in cluster.nodes
+    }
+    _start_daemons(cluster.nodes, kept, changed, target, now)
     nodes: list[StateNode] = []
     running: dict[str, Pod] = {}
     for node in cluster.nodes:
-        kept = tuple(pod for pod in node.pods if _stays(pod, fresh.get(pod.key)))
-        running.update((pod.key, pod) for pod in kept)
-        nodes.append(node if len(kept) == len(node.pods) else _with_pod_event(node, kept, now))
+        now_there = tuple(kept[node.name])
+        running.update((pod.key, pod) for pod in now_there)
+        nodes.append(node if now_there == node.pods else _with_pod_event(node, now_there, now))
     pods = [running.pop(key, pod) for key, pod in fresh.items()]
     pods += running.values()
     return with_fields(
@@ -92,6 +102,51 @@ def _stays(pod: Pod, target: Pod | None) -> bool:
     own, other = pod.metadata, target.metadata
     alike = (own.labels, own.annotations) == (other.labels, other.annotations)
     return alike and replace(pod.spec, node_name="") == target.spec
+
+
+def _changed_daemon_sets(cluster: ClusterState, target: ClusterState) -> dict[str, DaemonSet]:
+    """Return the DaemonSets whose daemons are removed or started; removed ones as they were."""
+    before, after = (
+        {scheduler.daemon_set_key(daemon): daemon for daemon in state.daemon_sets}
+        for state in (cluster, target)
+    )
+    every = before | after
+    return {key: every[key] for key in every if before.get(key) != after.get(key)}
+
+
+def _daemon_set_of(pod: Pod) -> str:
+    """Return ``namespace/name`` of the DaemonSet of a pod, empty if it has none."""
+    owners = pod.metadata.owner_references if pod.is_daemon else ()
+    return f"{pod.namespace}/{owners[0].name}" if owners else ""
+
+
+def _start_daemons(
+    nodes: Iterable[StateNode],
+    pods: Mapping[str, list[Pod]],
+    changed: Mapping[str, DaemonSet],
+    target: ClusterState,
+    now: datetime,
+) -> None:
+    """Add the daemons that fit to the ``pods`` of each node, and remove those that make room."""
+    wanted = {scheduler.daemon_set_key(daemon) for daemon in target.daemon_sets}
+    starting = [daemon for key, daemon in changed.items() if key in wanted]
+    joined = {node.name: node.node for node in nodes if node.node is not None} if starting else {}
+    infos = [NodeInfo(node, pods[name]) for name, node in joined.items()]
+    present = [pod for info in infos for pod in info.pods]
+    budgets = _counted_again(target.pod_disruption_budgets, present)
+    binder = NodeBinder(infos, target.namespaces, budgets=budgets)
+    for name, node in joined.items():
+        here = pods[name]
+        for daemon in starting:
+            pod = scheduler.daemon_pod(daemon, node)
+            has_room = binder.place(pod, node.name)
+            if not has_room and (victims := binder.make_room(pod, node.name)):
+                gone = {victim.key for victim in victims}
+                here[:] = [other for other in here if other.key not in gone]
+                binder.join(NodeInfo(node, here))
+                has_room = binder.place(pod, node.name)
+            if has_room:
+                here.append(_running_pod(pod, name, now))
 
 
 def _with_pod_event(node: StateNode, pods: tuple[Pod, ...], now: datetime) -> StateNode:

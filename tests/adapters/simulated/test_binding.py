@@ -44,6 +44,7 @@ from reconciler.model.kubernetes.profile import (
     ScoringStrategy,
     Strategy,
 )
+from reconciler.model.resources import CPU
 from tests.adapters.simulated.builders import (
     Sandbox,
     a_budget,
@@ -219,6 +220,17 @@ def test_whatever_priorities_pods_have_nodes_are_never_overfull_and_binding_ends
             assert all(milli <= 4000 for milli in used.values()), used
             sandbox.clock.advance(31)
         assert sandbox.places() == sandbox.places()
+
+
+def test_a_daemon_with_another_template_needs_room_again() -> None:
+    sandbox = a_sandbox(a_pod("low", "3"), nodes=1)
+    sizes = []
+    for cpu in ("100m", "1500m", "200m"):
+        daemon = a_daemon("agent", cpu)
+        sandbox.workloads = replace(sandbox.workloads, daemon_sets=(daemon,))
+        running = [pod for pod in sandbox.observe_registered().pods if pod.is_daemon]
+        sizes.append([pod.requests()[CPU] for pod in running])
+    assert sizes == [[100], [], [200]]
 
 
 def test_the_pod_with_higher_priority_is_bound_first() -> None:
