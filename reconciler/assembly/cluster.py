@@ -102,7 +102,7 @@ def cluster_of(
         leaving_s=environment.leaving_s,
         drivers=drivers_of_nodes(settings, lambda: source.classes),
     )
-    cluster.schedule_with(settings.kube_scheduler.profiles)
+    cluster.schedule_with(settings.scheduler_profiles)
     return cluster
 
 

@@ -8,7 +8,7 @@ each value. ``Settings.pool`` returns the options as they apply to one NodePool.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -382,6 +382,23 @@ class Settings(PoolSettings):
     def repairs_within_budgets(self) -> bool:
         """Whether unhealthy nodes are replaced within the budgets for ``Unhealthy``."""
         return self.gate(FeatureGate.NODE_REPAIR) and not self.repairs_forcefully
+
+    @property
+    def scheduler_profiles(self) -> Mapping[str, Profile]:
+        """The profiles of the cluster's schedulers by name.
+
+        Without a list of its own, the default scheduler spreads by ``default_constraints``.
+        """
+        profiles = self.kube_scheduler.profiles
+        if not self.default_constraints:
+            return profiles
+        from reconciler.model.kubernetes.profile import DEFAULT_PROFILE, DEFAULT_SCHEDULER
+
+        profile = profiles.get(DEFAULT_SCHEDULER, DEFAULT_PROFILE)
+        if profile.default_constraints is not None:
+            return profiles
+        spreading = replace(profile, default_constraints=self.default_constraints)
+        return {**profiles, DEFAULT_SCHEDULER: spreading}
 
     @property
     def price_book(self) -> PriceBook | None:

@@ -195,7 +195,7 @@ class SimulationSetup:
         Those of a snapshot run forever, with the replicas that the revision allows. Facts
         discovered in this world are not known in others.
         """
-        self.stage.cluster.schedule_with(fleet.settings.kube_scheduler.profiles)
+        self.stage.cluster.schedule_with(fleet.settings.scheduler_profiles)
         if self.captured is None:
             self.present.base = fleet.workloads
         else:

@@ -145,6 +145,21 @@ def test_default_constraints_apply_to_simulations_and_to_the_planner() -> None:
     assert none.spread == (), "an empty list is not the system's default"
 
 
+def test_the_simulated_scheduler_has_the_default_constraints_of_the_planner() -> None:
+    own = {"podTopologySpread": {"defaultConstraints": [RULE]}}
+    rule = TopologySpreadConstraint(ZONE, 2, "ScheduleAnyway")
+    assert resolve(own, {}).settings.scheduler_profiles["default-scheduler"].spread == (rule,)
+    pinned = {"plugins": {"score": {"disabled": names("*")}}}
+    both = resolve({**own, "kubeScheduler": {"profiles": [pinned]}}, {}).settings
+    (profile,) = both.scheduler_profiles.values()
+    assert (profile.spread, profile.weights) == ((rule,), {}), "the rest of the profile stays"
+    args = {"defaultingType": "List", "defaultConstraints": [{**RULE, "maxSkew": 7}]}
+    listed = {"pluginConfig": [{"name": "PodTopologySpread", "args": args}]}
+    both = resolve({**own, "kubeScheduler": {"profiles": [listed]}}, {}).settings
+    (profile,) = both.scheduler_profiles.values()
+    assert profile.spread[0].max_skew == 7, "what the profile states takes precedence"
+
+
 def test_other_arguments_are_read() -> None:
     affinity = configured(
         "InterPodAffinity", hardPodAffinityWeight=0, ignorePreferredTermsOfExistingPods=True

@@ -24,6 +24,7 @@ from reconciler.desired.workloads.pods import expand
 from reconciler.model.diagnostics import Severity
 from reconciler.model.duration import iso_duration
 from reconciler.model.history import History
+from reconciler.model.kubernetes.pod import TopologySpreadConstraint
 from reconciler.model.kubernetes.profile import DEFAULT_PROFILE, DEFAULT_SCHEDULER, Plugin
 from reconciler.model.settings import NodeLimit, SchedulerConfiguration, Settings
 from reconciler.observed.snapshot import snapshot_of
@@ -449,6 +450,19 @@ def test_the_quick_answer_uses_the_configured_scheduler_as_well() -> None:
     assert (found.before.nodes, found.after.nodes) == (1, 1), "the first node takes all pods"
     found = change(base, head)
     assert (found.before.nodes, found.after.nodes) == (4, 8)
+
+
+def test_pods_are_bound_with_the_default_constraints() -> None:
+    """As many nodes as the plan launches for them, not as few as could take all pods."""
+    base = [a_pool("web", template=SMALL, budgets=FREE, policy="WhenEmpty", after="0s")]
+    web = a_deployment("web", "web", 4)
+    web["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "400m"
+    rule = TopologySpreadConstraint("kubernetes.io/hostname", 1, "DoNotSchedule", min_domains=4)
+    nodes = [
+        change(base, [*base, web], settings=Settings(fleet="test", **given)).after.nodes
+        for given in ({}, {"default_constraints": (rule,)})
+    ]
+    assert nodes == [1, 4]
 
 
 def a_daemon_set(cpu: str, **spec: Any) -> dict[str, Any]:

@@ -227,7 +227,7 @@ class SharedWork:
 
     def binder(self, settings: Settings) -> RestBinder:
         """Return the binder for the scheduler of these settings."""
-        profiles = settings.kube_scheduler.profiles
+        profiles = settings.scheduler_profiles
         for known, binder in self.binders:
             if known == profiles:
                 return binder
