@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from contextlib import chdir
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -325,6 +326,13 @@ def test_a_fleet_with_the_name_of_its_folder_is_known_by_its_files(
     (finding,) = [one for one in plan["diagnostics"] if one["code"] == "fleet-renamed"]
     assert finding["message"].startswith('Fleet "a" is now named "c", as its folder is: apply and')
     assert finding["hint"] == "write `fleet: a` into reconciler.yaml"
+    capsys.readouterr()
+    for folder, path in ((prod.parent, "c"), (prod.parent / "c", ".")):
+        with chdir(folder):
+            assert main(["plan", path, "--base", "main", "-o", "json"]) == 3
+        alone = json.loads(capsys.readouterr().out)
+        assert alone["atRest"] == plan["atRest"]
+        assert "fleet-new" not in [one["code"] for one in alone["diagnostics"]]
 
 
 def test_a_folder_with_other_files_is_another_fleet(

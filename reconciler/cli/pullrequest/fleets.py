@@ -104,16 +104,36 @@ def changed_fleets(
     return _Comparison(existing, missing, base, are_named=are_named).changes()
 
 
+def former_folder(fleet: str, base: str) -> str | None:
+    """Return the folder of a fleet at ``base`` if it has been moved or renamed since.
+
+    Raises:
+        UsageError: ``base`` is not a commit of the repository.
+    """
+    repository = find_repository(fleet)
+    if repository is None:
+        return None
+    around = os.path.relpath(repository.top)
+    found = _Comparison([fleet], [], base, are_named=True, around=around).changes()
+    return next((one.base_path for one in found if not one.is_removed), None)
+
+
 def _missing_error(fleet: str) -> UsageError:
     remedy = "pass the folder of a fleet"
     return UsageError(f'folder "{fleet}" does not exist', where="FLEET", remedy=remedy)
 
 
 class _Comparison:
-    """The fleets of the head, matched with those of the base."""
+    """The fleets of the head, matched with those of the base; they are all below ``around``."""
 
     def __init__(
-        self, existing: Sequence[str], missing: Sequence[str], base: str, *, are_named: bool
+        self,
+        existing: Sequence[str],
+        missing: Sequence[str],
+        base: str,
+        *,
+        are_named: bool,
+        around: str = ".",
     ) -> None:
         from reconciler.adapters.git.revision import changed_files
 
@@ -122,7 +142,7 @@ class _Comparison:
         self._top = os.path.realpath(repository.top if repository is not None else ".")
         self._existing = {self._path_of(fleet): fleet for fleet in existing}
         self._missing = {self._path_of(fleet): fleet for fleet in missing}
-        self._are_named = are_named
+        self._are_named, self._around = are_named, around
         folders = (*self._existing, *self._missing)
         found = changed_files(self._place, base, folders)
         self._base, self._merge_base = found.base, found.merge_base
@@ -232,7 +252,8 @@ class _Comparison:
         """Return the fleets of a commit: all below the current folder, and those that are named."""
         from reconciler.adapters.git.source import AtRef, find_folders
 
-        here = "" if self._path_of(".") == "." else f"{self._path_of('.')}/"
+        around = self._path_of(self._around)
+        here = "" if around == "." else f"{around}/"
         listed = find_folders(AtRef(self._top, commit), CONFIG_FILES)
         tops = {p for p in listed if not any(p != o and is_below(p, o) for o in listed)}
         tops = {p for p in tops if not _SKIPPED & set(p.split("/"))}
@@ -259,7 +280,7 @@ class _Comparison:
         """Return the other fleets of the head: a named one may have moved there."""
         found = []
         with suppress(UsageError):  # too many folders
-            found = sorted(_find_fleets("."))
+            found = sorted(_find_fleets(self._around))
         known = {self._path_of(fleet): fleet for fleet in found}
         return [
             _Known(path, _name_in(self._read_head(fleet), path))
