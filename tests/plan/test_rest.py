@@ -501,6 +501,14 @@ def shared_nodes() -> Objects:
     return [pool, web]
 
 
+def test_a_scheduler_without_preemption_evicts_nothing_for_a_daemon() -> None:
+    polite = with_fields(DEFAULT_PROFILE, disabled=frozenset({Plugin.DEFAULT_PREEMPTION}))
+    scheduler = SchedulerConfiguration(profiles={DEFAULT_SCHEDULER: polite})
+    base, settings = shared_nodes(), Settings(fleet="test", kube_scheduler=scheduler)
+    found = change(base, [*base, a_daemon_set("500m", **CRITICAL)], settings=settings)
+    assert found.after.nodes == found.before.nodes == 2
+
+
 CRITICAL = {"priorityClassName": "system-node-critical"}
 
 

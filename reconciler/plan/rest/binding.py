@@ -64,7 +64,7 @@ class RestBinder:
     """
 
     def __init__(self, profiles: Mapping[str, Profile] | None = None) -> None:
-        self._profiles = profiles
+        self.profiles = profiles
         self._known: tuple[object, NodeBinder] | None = None
 
     def restart(
@@ -75,7 +75,7 @@ class RestBinder:
         rules = (cluster.namespaces, owners)
         if self._known is None or self._known[0] != rules:
             binder = NodeBinder(
-                namespaces=cluster.namespaces, owners=owners, profiles=self._profiles
+                namespaces=cluster.namespaces, owners=owners, profiles=self.profiles
             )
             self._known = (rules, binder)
         binder = self._known[1]

@@ -196,7 +196,8 @@ def _world_under(before: RestResult, pair: RevisionPair) -> RestingFleet:
     world, pods = before.world, pair.head.cluster
     if pods is pair.base.cluster:
         return world
-    return with_fields(world, cluster=with_workloads(world.cluster, pods, before.at))
+    profiles = pair.head.settings.scheduler_profiles
+    return with_fields(world, cluster=with_workloads(world.cluster, pods, before.at, profiles))
 
 
 class RestedBase:

@@ -25,6 +25,7 @@ from reconciler.model.kubernetes.eviction import disruptions_allowed
 from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.kubernetes.node import CSINode
 from reconciler.model.kubernetes.pod import Pod, PodStatus
+from reconciler.model.kubernetes.profile import Profile
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.binding import scheduler
 from reconciler.placement.binding.scheduler import NodeBinder, NodeInfo
@@ -38,8 +39,15 @@ if TYPE_CHECKING:
 # The workloads of another revision on the existing nodes.
 
 
-def with_workloads(cluster: ClusterState, target: ClusterState, now: datetime) -> ClusterState:
+def with_workloads(
+    cluster: ClusterState,
+    target: ClusterState,
+    now: datetime,
+    profiles: Mapping[str, Profile] | None = None,
+) -> ClusterState:
     """Return the nodes of ``cluster`` with the workloads of ``target``.
+
+    ``profiles`` are those of the schedulers, which start its daemons.
 
     A pod that both have, with the same spec, labels and annotations, stays where it is. Mirror pods
     stay as well, and so do daemons unless their DaemonSet has changed.
@@ -54,7 +62,7 @@ def with_workloads(cluster: ClusterState, target: ClusterState, now: datetime) -
         ]
         for node in cluster.nodes
     }
-    _start_daemons(cluster.nodes, kept, changed, target, now)
+    _start_daemons(cluster.nodes, kept, changed, target, now, profiles)
     nodes: list[StateNode] = []
     running: dict[str, Pod] = {}
     for node in cluster.nodes:
@@ -126,6 +134,7 @@ def _start_daemons(
     changed: Mapping[str, DaemonSet],
     target: ClusterState,
     now: datetime,
+    profiles: Mapping[str, Profile] | None,
 ) -> None:
     """Add the daemons that fit to the ``pods`` of each node, and remove those that make room."""
     wanted = {scheduler.daemon_set_key(daemon) for daemon in target.daemon_sets}
@@ -134,7 +143,7 @@ def _start_daemons(
     infos = [NodeInfo(node, pods[name]) for name, node in joined.items()]
     present = [pod for info in infos for pod in info.pods]
     budgets = _counted_again(target.pod_disruption_budgets, present)
-    binder = NodeBinder(infos, target.namespaces, budgets=budgets)
+    binder = NodeBinder(infos, target.namespaces, budgets=budgets, profiles=profiles)
     for name, node in joined.items():
         here = pods[name]
         for daemon in starting:
@@ -156,10 +165,15 @@ def _with_pod_event(node: StateNode, pods: tuple[Pod, ...], now: datetime) -> St
     return with_fields(node, pods=pods, claim=claim)
 
 
-def with_daemons(node: StateNode, sets: Iterable[DaemonSet], now: datetime) -> StateNode:
+def with_daemons(
+    node: StateNode,
+    sets: Iterable[DaemonSet],
+    now: datetime,
+    profiles: Mapping[str, Profile] | None = None,
+) -> StateNode:
     """Return a node that has just joined with the daemons that fit on it."""
     assert node.node is not None, "it has joined"
-    binder = NodeBinder([NodeInfo(node.node, node.pods)])
+    binder = NodeBinder([NodeInfo(node.node, node.pods)], profiles=profiles)
     daemons = (scheduler.daemon_pod(daemon, node.node) for daemon in sets)
     running = [_running_pod(p, node.name, now) for p in daemons if binder.place(p, node.node.name)]
     return with_fields(node, pods=(*node.pods, *running))
@@ -262,7 +276,9 @@ def _cluster_after(
     ended, displaced = _displaced_pods(cluster, leaving)
     booted = (_after_reboot(n, now) if n.name in moves.rebooted else n for n in cluster.nodes)
     kept = (_remaining_node(node, leaving.get(node.name), now) for node in booted)
-    fresh = [with_daemons(n.node, cluster.daemon_sets, now) for n in moves.launched]
+    fresh = [
+        with_daemons(n.node, cluster.daemon_sets, now, binder.profiles) for n in moves.launched
+    ]
     nodes = sorted([*(n for n in kept if n is not None), *fresh], key=lambda n: n.name)
     waiting, evicted = (
         sorted(pods, key=lambda pod: chance.share("creation", pod.key, str(launched)))
