@@ -49,7 +49,9 @@ def webhook_request(notice: Notice, webhook: Webhook, secret: str, now: datetime
         ValueError: the secret is not in base64, or too short to protect anything.
     """
     if webhook.format is WebhookFormat.SLACK:
-        body = _encode({"text": _format_text(notice, webhook.template or _DEFAULT, in_slack=True)})
+        text = _format_text(notice, webhook.template or _DEFAULT, in_slack=True)
+        # without previews: Slack would request any address that a name or a message contains
+        body = _encode({"text": text, "unfurl_links": False, "unfurl_media": False})
     else:
         text = _format_text(notice, webhook.template) if webhook.template else notice.text
         body = _encode(_notice_document(notice, text))
@@ -79,7 +81,10 @@ def _notice_document(notice: Notice, text: str) -> dict[str, object]:
 
 
 def _format_text(notice: Notice, template: str, *, in_slack: bool = False) -> str:
-    """Return the text of a message; what comes from the fleet cannot form links or mentions."""
+    """Return the text of a message.
+
+    What comes from the fleet cannot form mentions, or links that hide their address.
+    """
     values = {
         "fleet": notice.fleet,
         "kind": notice.kind.value,
@@ -96,7 +101,7 @@ def _format_text(notice: Notice, template: str, *, in_slack: bool = False) -> st
 
 
 def _escape_slack(text: str) -> str:
-    """Return a text in which Slack finds no ``<!channel>``, user or link."""
+    """Return a text in which Slack finds no ``<!channel>``, user, or link with another text."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

@@ -31,6 +31,11 @@ def test_a_slack_message_has_the_fleet_the_title_and_the_text() -> None:
     assert text_of(NOTICE) == "*shop: Launch failed*\nno capacity"
 
 
+def test_slack_requests_no_address_that_a_message_contains() -> None:
+    body = json.loads(webhook_request(NOTICE, Webhook("URL"), "", NOW).body)
+    assert (body["unfurl_links"], body["unfurl_media"]) == (False, False)
+
+
 def test_a_template_decides_the_text() -> None:
     assert text_of(NOTICE, "$kind $node_pool $revision $$5") == "Failed web 4f2c9e1a $5"
 
