@@ -365,6 +365,12 @@ def _closing(
     return last + duration if is_end and last + duration <= limit else None
 
 
+def is_always_open(schedule: Schedule, duration: timedelta) -> bool:
+    """Return whether each window reaches the next one."""
+    pause = schedule.longest_pause
+    return pause is not None and duration >= pause
+
+
 def steady_until(
     schedule: Schedule, duration: timedelta, now: datetime, zone: tzinfo = UTC
 ) -> datetime:

@@ -16,9 +16,8 @@ from reconciler.desired.rules.devices import check_sharing
 from reconciler.desired.rules.idle import check_image_version, check_limits, check_requirements
 from reconciler.desired.rules.lifetimes import check_lifetimes
 from reconciler.model.diagnostics import Severity
-from reconciler.model.duration import parse_nanoseconds
+from reconciler.model.duration import parse_duration, parse_nanoseconds
 from reconciler.model.json import JsonDict
-from reconciler.model.karpenter.budget import Budget
 from reconciler.model.karpenter.imagefamily import image_family
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
@@ -30,7 +29,7 @@ from reconciler.model.karpenter.labels import (
 from reconciler.model.karpenter.requirements import Requirement, requirement
 from reconciler.model.kubernetes.labelsyntax import key_fault, value_fault
 from reconciler.model.resources import MILLI, parse_quantity
-from reconciler.model.schedule import parse_schedule, time_zone
+from reconciler.model.schedule import is_always_open, parse_schedule, time_zone
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
@@ -366,9 +365,11 @@ def _budgets(data: dict[str, object]) -> Iterator[Finding]:
 
 
 def _never_ends(budget: JsonDict) -> bool:
-    known = Budget(schedule=budget.get("schedule"), duration=budget.get("duration"))
+    schedule, duration = budget.get("schedule"), budget.get("duration")
+    if schedule is None or duration is None:
+        return schedule is None and duration is None
     try:
-        return known.never_ends
+        return is_always_open(parse_schedule(schedule), parse_duration(duration))
     except ValueError:
         return False  # reported where the schedule is checked
 

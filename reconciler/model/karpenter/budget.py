@@ -17,7 +17,14 @@ from typing import Final
 import msgspec
 
 from reconciler.model.duration import parse_duration
-from reconciler.model.schedule import is_open, next_change, parse_schedule, steady_until, time_zone
+from reconciler.model.schedule import (
+    is_always_open,
+    is_open,
+    next_change,
+    parse_schedule,
+    steady_until,
+    time_zone,
+)
 from reconciler.model.text.quoting import quote_value
 
 UNBOUNDED: Final = 2147483647
@@ -71,10 +78,9 @@ class Budget(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         """
         if self.schedule is None:
             return self.duration is None
-        pause = parse_schedule(self.schedule).longest_pause
-        if pause is None or self.duration is None:
-            return False
-        return parse_duration(self.duration) >= pause
+        return self.duration is not None and is_always_open(
+            parse_schedule(self.schedule), parse_duration(self.duration)
+        )
 
     def is_active(self, now: datetime) -> bool:
         """Return whether its window is open; without a schedule it always is.
