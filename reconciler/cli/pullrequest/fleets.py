@@ -226,7 +226,8 @@ class _Comparison:
         return [one for one in gone if one.path in paths or one.name in names]
 
     def _differs(self, path: str) -> bool:
-        return any(is_below(changed, path) for changed in self._paths)
+        # the folder itself changes where it becomes another repository, whose files are not ours
+        return any(changed != path and is_below(changed, path) for changed in self._paths)
 
     def _change_of(self, one: _Known, before: _Known | None) -> FleetChange:
         folder = self._existing.get(one.path) or self._shown(one.path)
