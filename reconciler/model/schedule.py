@@ -16,6 +16,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
+from reconciler.model.duration import parse_duration
 from reconciler.model.text.quoting import quote_value
 
 _MONTHS: Final = (
@@ -365,10 +366,16 @@ def _closing(
     return last + duration if is_end and last + duration <= limit else None
 
 
-def is_always_open(schedule: Schedule, duration: timedelta) -> bool:
-    """Return whether each window reaches the next one."""
-    pause = schedule.longest_pause
-    return pause is not None and duration >= pause
+def is_always_open(schedule: str | None, duration: str | None) -> bool:
+    """Return whether each window reaches the next one, or there are no windows.
+
+    Raises:
+        ValueError: schedule or duration is invalid.
+    """
+    if schedule is None or duration is None:
+        return schedule is None and duration is None
+    pause = parse_schedule(schedule).longest_pause
+    return pause is not None and parse_duration(duration) >= pause
 
 
 def steady_until(

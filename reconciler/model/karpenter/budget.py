@@ -76,11 +76,7 @@ class Budget(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         Raises:
             ValueError: schedule or duration is invalid.
         """
-        if self.schedule is None:
-            return self.duration is None
-        return self.duration is not None and is_always_open(
-            parse_schedule(self.schedule), parse_duration(self.duration)
-        )
+        return is_always_open(self.schedule, self.duration)
 
     def is_active(self, now: datetime) -> bool:
         """Return whether its window is open; without a schedule it always is.
