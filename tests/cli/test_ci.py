@@ -305,15 +305,20 @@ def test_a_moved_fleet_is_compared_with_its_base_and_keeps_its_policies(
     assert ("fleet prod has moved here from a" in err) is (named == ("a",))
 
 
-def test_a_fleet_with_the_name_of_its_folder_is_known_by_its_files(
-    prod: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its policies stay, and it is named that another name is another fleet for `apply`."""
+def rename_folder_of_unnamed_fleet(prod: Path) -> None:
+    """Leave out the name of the fleet on `main`, and rename its folder to `c` in the work tree."""
     settings = prod / "reconciler.yaml"
     settings.write_text(settings.read_text().replace("fleet: prod\n", ""))
     commit_all(prod.parent)
     git(prod.parent, "branch", "--force", "main")
     git(prod.parent, "mv", "a", "c")
+
+
+def test_a_fleet_with_the_name_of_its_folder_is_known_by_its_files(
+    prod: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its policies stay, and it is named that another name is another fleet for `apply`."""
+    rename_folder_of_unnamed_fleet(prod)
     moved = prod.parent / "c" / "reconciler.yaml"
     moved.write_text(moved.read_text().replace(POLICY, ""))
     commit_all(prod.parent)
@@ -338,11 +343,7 @@ def test_a_fleet_with_the_name_of_its_folder_is_known_by_its_files(
 def test_a_folder_with_other_files_is_another_fleet(
     prod: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = prod / "reconciler.yaml"
-    settings.write_text(settings.read_text().replace("fleet: prod\n", ""))
-    commit_all(prod.parent)
-    git(prod.parent, "branch", "--force", "main")
-    git(prod.parent, "mv", "a", "c")
+    rename_folder_of_unnamed_fleet(prod)
     for file in (prod.parent / "c").rglob("*.yaml"):
         file.write_text(f"# another fleet\n{file.read_text().replace(POLICY, '')}")
     commit_all(prod.parent)
