@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from reconciler.adapters.simulated.binders import ClusterBinder
 from reconciler.adapters.simulated.daemons import DaemonBook
 from reconciler.adapters.simulated.podstatus import (
-    UNSCHEDULABLE,
     has_own_claims,
     named_pod,
     nominated_status,
@@ -32,7 +31,7 @@ from reconciler.model.kubernetes.controllers import (
     is_replaced_at_once,
     successor_name,
 )
-from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.kubernetes.pod import UNSCHEDULABLE, Pod
 from reconciler.observed.fingerprint import Pods
 from reconciler.placement.binding import scheduler
 from reconciler.placement.binding.preemption import EVICTION_ROUNDS_MAX

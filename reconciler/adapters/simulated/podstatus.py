@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -11,11 +10,6 @@ from reconciler.adapters.simulated.records import PodRecord
 from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod, PodStatus
-
-UNSCHEDULABLE: Final = PodStatus(
-    phase="Pending",
-    conditions=(Condition("PodScheduled", "False", "Unschedulable"),),
-)
 
 
 def running_pod(

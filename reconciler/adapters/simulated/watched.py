@@ -27,9 +27,8 @@ from reconciler.model.karpenter.labels import (
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.controllers import grace_period, is_replaced_at_once
-from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.kubernetes.node import Node
-from reconciler.model.kubernetes.pod import Pod, PodStatus
+from reconciler.model.kubernetes.pod import UNSCHEDULABLE, Pod
 from reconciler.model.kubernetes.priority import with_priorities
 from reconciler.observed.snapshot import Snapshot
 from reconciler.placement.binding import scheduler
@@ -43,10 +42,6 @@ T = TypeVar("T")
 
 FOREIGN = "foreign/"
 """The prefix of the instance id of a node that is not ours."""
-
-_WAITING = PodStatus(
-    phase="Pending", conditions=(Condition("PodScheduled", "False", "Unschedulable"),)
-)
 
 
 @dataclass(frozen=True)
@@ -215,7 +210,7 @@ class _SharedParts:
             deletion_timestamp=None,
         )
         spec = self._share(msgspec.structs.replace(pod.spec, node_name=""))
-        status = pod.status if pod.spec.scheduling_gates else _WAITING
+        status = pod.status if pod.spec.scheduling_gates else UNSCHEDULABLE
         return Pod(metadata, spec, status)
 
     def _share(self, value: T) -> T:

@@ -259,6 +259,12 @@ class PodStatus(_Struct, frozen=True):
     resource_claim_statuses: tuple[PodClaimStatus, ...] = ()
 
 
+UNSCHEDULABLE: Final = PodStatus(
+    phase="Pending", conditions=(Condition("PodScheduled", "False", "Unschedulable"),)
+)
+"""The status of a pod for which the scheduler has found no node."""
+
+
 class Pod(_Struct, frozen=True):
     """A pod of the cluster, or of a workload in the repository."""
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.model.kubernetes.cluster import PodDisruptionBudget
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.kubernetes.profile import Plugin
 from reconciler.placement.binding.host import HostNode, stable_hash
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def find_preemption(
 
     The cache of the scheduler is changed while nodes are tried, and restored.
     """
-    if not may_preempt(pod) or scheduler.shapes.least_priority >= _priority(pod):
+    if not _may_preempt(scheduler, pod) or scheduler.shapes.least_priority >= _priority(pod):
         return None
     hosts = [host for host in scheduler.search_order if _has_less_important(host, pod)]
     wanted = max(len(hosts) * _CANDIDATES_PERCENT // 100, _CANDIDATES_MIN)
@@ -89,9 +90,10 @@ def find_preemption(
     return Preemption(pod, chosen.host.node.name, victims)
 
 
-def may_preempt(pod: Pod) -> bool:
-    """Return whether the pod's policy allows it to evict others."""
-    return pod.spec.preemption_policy != "Never"
+def _may_preempt(scheduler: KubeScheduler, pod: Pod) -> bool:
+    """Return whether its policy, and the profile of its scheduler, allow a pod to evict others."""
+    profile = scheduler.shapes.of(pod).profile
+    return pod.spec.preemption_policy != "Never" and profile.filters(Plugin.DEFAULT_PREEMPTION)
 
 
 def is_waiting_for_victims(pod: Pod, host: HostNode) -> bool:
@@ -106,7 +108,7 @@ def victims_on(
     scheduler: KubeScheduler, pod: Pod, host: HostNode, budgets: Sequence[PodDisruptionBudget]
 ) -> tuple[Pod, ...]:
     """Return the pods that are evicted from one node for ``pod``, none while others leave it."""
-    if not may_preempt(pod) or is_waiting_for_victims(pod, host):
+    if not _may_preempt(scheduler, pod) or is_waiting_for_victims(pod, host):
         return ()
     found = _candidate(scheduler, pod, host, budgets) if _has_less_important(host, pod) else None
     return found.victims if found is not None else ()

@@ -252,16 +252,12 @@ class NodeBinder:
         There are none if that does not help, or while others leave.
         """
         host = self._scheduler.hosts.get(node)
-        if host is None or not self._scheduler.shapes.of(pod).profile.filters(
-            Plugin.DEFAULT_PREEMPTION
-        ):
-            return ()
-        return victims_on(self._scheduler, pod, host, self._budgets)
+        return victims_on(self._scheduler, pod, host, self._budgets) if host is not None else ()
 
     def victims(self) -> list[tuple[Pod, str]]:
         """Return the pods that have to be evicted now, each once, and their nodes."""
         pairs = ((pod, found.node) for found in self.preemptions for pod in found.victims)
-        return list({p.key: (p, node) for p, node in pairs if not p.is_terminating}.values())
+        return list({pod.key: (pod, node) for pod, node in pairs}.values())
 
     def evict_victims(self) -> list[Pod]:
         """Remove these pods from their nodes at once, and return them."""
@@ -273,8 +269,6 @@ class NodeBinder:
     def _preempt(self, pod: Pod) -> None:
         """Ask for the eviction of other pods, if that makes room for this one."""
         if any(known.pod.key == pod.key for known in self.preemptions):
-            return
-        if not self._scheduler.shapes.of(pod).profile.filters(Plugin.DEFAULT_PREEMPTION):
             return
         found = find_preemption(self._scheduler, pod, self._budgets, self._seed)
         self._nominate(pod, found.node if found is not None else "")

@@ -12,9 +12,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.kubernetes.node import Node
-from reconciler.model.kubernetes.pod import Pod, PodStatus
+from reconciler.model.kubernetes.pod import UNSCHEDULABLE, Pod
 from reconciler.model.kubernetes.profile import Profile
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.binding.devices import DeviceClaims
@@ -127,13 +126,14 @@ def bind_pods(
     return BoundPods(bound, volumes, course.preempted)
 
 
-def may_preempt(cluster: ClusterState) -> bool:
+def has_more_important_pending(cluster: ClusterState) -> bool:
     """Return whether a pod waits that is more important than one that runs."""
     waiting = [pod.spec.priority or 0 for pod in cluster.pending if not pod.spec.scheduling_gates]
     if not waiting:
         return False
+    highest = max(waiting)
     running = (pod for node in cluster.nodes for pod in node.pods)
-    return any((pod.spec.priority or 0) < max(waiting) for pod in running)
+    return any((pod.spec.priority or 0) < highest for pod in running)
 
 
 class _Course:
@@ -173,9 +173,4 @@ def as_pending(pod: Pod) -> Pod:
     """Return the pod as pending; a pending pod is unchanged."""
     if not pod.spec.node_name:
         return pod
-    return replace(pod, spec=replace(pod.spec, node_name=""), status=_WAITING)
-
-
-_WAITING: Final = PodStatus(
-    phase="Pending", conditions=(Condition("PodScheduled", "False", "Unschedulable"),)
-)
+    return replace(pod, spec=replace(pod.spec, node_name=""), status=UNSCHEDULABLE)

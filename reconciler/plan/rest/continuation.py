@@ -46,7 +46,7 @@ from reconciler.plan.make.factscache import FactsCache
 from reconciler.plan.make.gather import facts_of, with_cluster
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import outcome_of
-from reconciler.plan.rest.binding import RestBinder, may_preempt
+from reconciler.plan.rest.binding import RestBinder, has_more_important_pending
 from reconciler.plan.rest.limits import close_healthy_waves, record_disruptions
 from reconciler.plan.rest.nodes import InstantLauncher
 from reconciler.plan.rest.world import (
@@ -435,7 +435,8 @@ def _apply_decisions(
         done += REBOOT
     launched = [launcher.launch(claim, done) for claim in planned]
     made = [node for claim in waiting if (node := launcher.launch_claim(claim, done)) is not None]
-    places_pods = any(pod.key in placed_on for pod in cluster.pending) or may_preempt(cluster)
+    is_placed = any(pod.key in placed_on for pod in cluster.pending)
+    places_pods = is_placed or has_more_important_pending(cluster)
     if not (launched or made or leaves or places_pods or rebooted):
         return None
     names = frozenset(launch.node.name for launch in made)
