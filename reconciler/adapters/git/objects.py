@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
-from threading import Timer
+from threading import Event, Thread
 from time import monotonic
 from typing import IO, Final, NamedTuple
 
@@ -115,14 +115,15 @@ class Objects:
         self._where = where
         self._unpacked_max = unpacked_max
         self._process: processes.Process | None = None
-        self._watchdog: Timer | None = None
+        self._watchdog: Thread | None = None
+        self._closing = Event()
         self._waited_s = 0.0
         self._asked_at: float | None = None
 
     def close(self) -> None:
         """End the run."""
         if self._watchdog is not None:
-            self._watchdog.cancel()
+            self._closing.set()
             self._watchdog.join()
         if self._process is not None:
             processes.end(self._process)
@@ -175,27 +176,24 @@ class Objects:
                 ),
                 stdin=processes.PIPE,
             )
-            self._watch(TIMEOUT_S - self._waited_s)
+            self._closing.clear()
+            self._watchdog = Thread(target=self._watch, args=(self._process,), daemon=True)
+            self._watchdog.start()
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
         return stdin, stdout
 
-    def _watch(self, left_s: float) -> None:
+    def _watch(self, process: processes.Process) -> None:
         """End git once it has been waited for too long; the time between two reads is not its."""
-        self._watchdog = Timer(max(left_s, 0), self._check_time)
-        self._watchdog.daemon = True
-        self._watchdog.start()
-
-    def _check_time(self) -> None:
-        asked_at, process = self._asked_at, self._process
-        waited_s = self._waited_s + (0 if asked_at is None else monotonic() - asked_at)
-        if process is None:
-            return
-        if waited_s >= TIMEOUT_S:
-            process.kill()
-        else:
-            self._watch(max(TIMEOUT_S - waited_s, _CHECK_S))
+        left_s = max(TIMEOUT_S - self._waited_s, 0)
+        while not self._closing.wait(left_s):
+            asked_at = self._asked_at
+            waited_s = self._waited_s + (0 if asked_at is None else monotonic() - asked_at)
+            if waited_s >= TIMEOUT_S:
+                process.kill()
+                return
+            left_s = max(TIMEOUT_S - waited_s, _CHECK_S)
 
     def _missing_error(self, oid: str) -> UnreadableError:
         if self._waited_s >= TIMEOUT_S:
