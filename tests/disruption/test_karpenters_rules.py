@@ -151,6 +151,26 @@ def test_karpenters_rules_override_what_a_nodepool_chooses() -> None:
     assert settings.pool("web").consolidation_search is ConsolidationSearch.KARPENTER
 
 
+def test_options_that_karpenter_does_not_have_are_left_out() -> None:
+    chosen = {
+        "minimumSavings": 5,
+        "minimumSavingsPercent": 10,
+        "evictionCost": 1,
+        "minimumAge": "1h",
+        "undoPeriod": "1h",
+        "maximumPerDay": 3,
+        "waveSize": 2,
+        "expirationPolicy": "Graceful",
+    }
+    disruption = {"decide": "karpenter", **chosen, "nodePools": {"web": chosen}}
+
+    settings = resolve(disruption, {}).settings
+
+    plain = resolve({"decide": "karpenter"}, {}).settings
+    assert settings == plain
+    assert settings.pool("web") == plain
+
+
 @pytest.mark.parametrize("decide", ["own", None])
 def test_otherwise_the_choice_of_a_nodepool_counts(decide: str | None) -> None:
     config = {

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from reconciler.model.karpenter.nodeclass import PlacementGroupSelector, SelectorTerm, Subnet
-from reconciler.plan.make.findings import lookup_findings
 from reconciler.plan.make.gather import facts_of
+from reconciler.plan.make.lookups import lookup_findings
 from tests.engine.world import a_deployment, a_pool
 from tests.plan.test_rest import inputs_of
 

@@ -17,7 +17,15 @@ from reconciler.desired.objects import node_classes
 from reconciler.diff.nodeclass import selectors_of, with_observed_status
 from reconciler.disruption.decide import decide
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
-from reconciler.model.settings import ConsolidationSearch, FeatureGate, Packing, Settings
+from reconciler.model.settings import (
+    ConsolidationSearch,
+    DecisionRules,
+    FeatureGate,
+    NodeLimit,
+    Packing,
+    Settings,
+)
+from reconciler.model.windows import Suspension
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import cluster_state
 from reconciler.plan.graph import ActionGraph
@@ -31,6 +39,7 @@ from reconciler.plan.value.plan import InputDigests, Plan, to_json
 from tests.examples import examples
 
 NOW = datetime(2026, 1, 3, 12, tzinfo=UTC)
+SUSPENSION = Suspension("ada")
 SIZES = {"small": (2, 0.1), "medium": (4, 0.19), "large": (8, 0.35)}
 
 
@@ -410,6 +419,30 @@ def test_a_pool_whose_limits_are_below_every_type_is_named(
     assert [d.message for d in found] == expected
     if "memory" in limits and found:
         assert found[0].hint == "a number without a unit is bytes: did you mean 64Gi?"
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ({"suspensions": (SUSPENSION,)}, ("disruption.suspend holds", "it")),
+        (
+            {"suspensions": (SUSPENSION,), "fleet_maximum_per_day": NodeLimit(3)},
+            ("disruption.maximumPerDay, disruption.suspend hold", "them"),
+        ),
+        ({}, None),
+    ],
+)
+def test_limits_that_karpenter_does_not_have_are_named_where_it_decides(
+    limits: dict[str, object], words: tuple[str, str] | None
+) -> None:
+    def found(rules: DecisionRules) -> list[str]:
+        settings = Settings(decide=rules, **limits)
+        plan = plan_of(inputs([a_pool(), a_class()], settings=settings))
+        return [d.message for d in plan.diagnostics if d.code == "unlike-karpenter"]
+
+    expected = [f"{words[0]} in this plan, but Karpenter does not know {words[1]}"] if words else []
+    assert found(DecisionRules.KARPENTER) == expected
+    assert found(DecisionRules.OWN) == []
 
 
 def test_offerings_that_are_unavailable_now_are_no_error_of_a_pool() -> None:

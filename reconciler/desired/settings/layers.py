@@ -45,7 +45,6 @@ from reconciler.model.settings import (
     DecisionRules,
     FeatureGate,
     NodeLimit,
-    Packing,
     PlacementGroup,
     PoolOption,
     SchedulerConfiguration,
@@ -110,24 +109,26 @@ _LISTS: Final = {
 }
 
 
-_IMPROVEMENTS: Final[Mapping[PoolOption, object]] = {
-    PoolOption.PACKING: Packing.DEFAULT,
-    PoolOption.CONSOLIDATION_SEARCH: ConsolidationSearch.KARPENTER,
-    PoolOption.EVICTION_COST: 0.0,
+_KARPENTER_CHOICES: Final[Mapping[str, object]] = {
+    PoolOption.CONSOLIDATION_SEARCH.value: ConsolidationSearch.KARPENTER,
+    PoolOption.EVICTION_COST.value: 0.0,
 }
-"""What Karpenter does where a setting can choose something better."""
+"""What Karpenter does where the default of an option of NodePools is another."""
 
 
 def _with_decision_rules(chosen: JsonDict) -> JsonDict:
-    """Return the chosen values, with Karpenter's rules for every NodePool if it decides."""
+    """Return the chosen values, without the options of NodePools if Karpenter decides.
+
+    Karpenter has none of them, so none may change what it is expected to do.
+    """
     if chosen.get("decide") != DecisionRules.KARPENTER:
         return chosen
-    own = {
+    kept = {
         key: value
         for key, value in chosen.items()
-        if not key.startswith("nodePools.") or split_pool_option(key)[1] not in _IMPROVEMENTS
+        if key not in POOL_OPTIONS and not key.startswith("nodePools.")
     }
-    return {**own, **{option.value: value for option, value in _IMPROVEMENTS.items()}}
+    return {**kept, **_KARPENTER_CHOICES}
 
 
 _OBJECTS: Final = frozenset({"kubeScheduler"})

@@ -19,25 +19,14 @@ from reconciler.model.decision.waiting import DeferredClaim
 from reconciler.model.karpenter.budget import allowance
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
-    RESERVATION_ID,
-    RESERVATION_TYPE,
-    RESERVED,
     SPOT,
-    ZONE,
-    ZONE_ID,
-    normalize_label,
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.model.karpenter.nodeclass import EC2NodeClass
-from reconciler.model.karpenter.nodepool import NodePool
-from reconciler.model.karpenter.requirements import Requirements
-from reconciler.model.kubernetes.pod import Affinity, NodeAffinity, Pod, PodSpec
-from reconciler.model.settings import PoolOption, Settings
+from reconciler.model.settings import DecisionRules, PoolOption, Settings
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_dollars, format_monthly
 from reconciler.model.text.times import format_time
 from reconciler.observed.state import ClusterState, StateNode
-from reconciler.placement.explain.exclusion import is_local_zone
 from reconciler.placement.nodes.daemons import unreadable_daemon_sets
 from reconciler.placement.question import DroppedPreferences
 from reconciler.placement.work import WorkLimit
@@ -64,54 +53,6 @@ def lock_findings(lock: PlannedLock | None) -> Iterator[PlanFinding]:
         yield PlanFinding(severity="info", code="locked", message=message, file=LOCK_FILE)
 
 
-_LOOKED_UP: Final = {
-    "spec.amiSelectorTerms": ("amis", "images"),
-    "spec.subnetSelectorTerms": ("subnets", "subnets"),
-    "spec.securityGroupSelectorTerms": ("security_groups", "security groups"),
-}
-"""The selectors of a node class whose drift follows from what they find, and not from a hash."""
-
-
-def selector_findings(
-    changes: Iterable[Change],
-    classes: Mapping[str, EC2NodeClass],
-    pools: Iterable[NodePool] = (),
-    nodes: Mapping[str, int] | None = None,
-) -> Iterator[PlanFinding]:
-    """Warn about changed selectors of node classes for which nothing was looked up.
-
-    Whether nodes drift is then unknown, and a plan must not read as if they did not. ``nodes`` are
-    how many nodes each of the ``pools`` has.
-    """
-    counts: dict[str, int] = {}
-    for pool in pools:
-        name = pool.spec.template.spec.node_class_ref.name
-        counts[name] = counts.get(name, 0) + (nodes or {}).get(pool.name, 0)
-    for change in changes:
-        node_class = classes.get(change.name)
-        if change.kind != "EC2NodeClass" or change.op != "update" or node_class is None:
-            continue
-        paths = [field.path for field in change.fields]
-        for selector, (found, what) in _LOOKED_UP.items():
-            if getattr(node_class.status, found) or not any(p.startswith(selector) for p in paths):
-                continue
-            yield PlanFinding(
-                severity="warning",
-                code="selection-unknown",
-                message=f"EC2NodeClass {change.name} selects other {what}, which were not looked "
-                f"up: {_nodes_at_most(counts.get(change.name, 0))} that do not match them will be "
-                "replaced, and this plan does not include that",
-                path=selector,
-                file=change.file,
-                line=change.line,
-                hint="plan with access to AWS, or run `reconciler lock` on both commits",
-            )
-
-
-def _nodes_at_most(number: int) -> str:
-    return f"up to {format_count(number, 'node')}" if number > 1 else "nodes"
-
-
 def workload_findings(facts: Facts) -> Iterator[PlanFinding]:
     """Warn that nobody said what runs: zero nodes then are no forecast."""
     cluster, pools = facts.cluster, facts.pools
@@ -128,109 +69,32 @@ def workload_findings(facts: Facts) -> Iterator[PlanFinding]:
     )
 
 
-_LOOK_UP: Final = "plan with access to AWS, or run `reconciler lock`"
-_LOOK_UP_TYPES: Final = "plan with access to AWS and --set aws.instanceTypes=live"
+_LIMITS: Final = {
+    "disruption.budgets": "fleet_budgets",
+    "disruption.maximumPerDay": "fleet_maximum_per_day",
+    "disruption.windows": "windows",
+    "disruption.suspend": "suspensions",
+}
+"""The limits of a fleet, which Karpenter does not have."""
 
 
-def lookup_findings(facts: Facts) -> Iterator[PlanFinding]:
-    """Report what decisions depend on and nobody looked up: what is absent is not «no».
+def foreign_limits_findings(settings: Settings) -> Iterator[PlanFinding]:
+    """Warn that limits hold in a forecast of what Karpenter does, which does not know them.
 
-    Each input has one finding: zone ids, capacity reservations, placement groups, subnets where
-    pods have rules about zones, and local zones.
+    They hold nevertheless, since they also protect a fleet that this engine runs by Karpenter's
+    rules.
     """
-    unread = [
-        (pool.requirements(), node_class.spec)
-        for pool in facts.pools
-        if (node_class := facts.classes.get(pool.spec.template.spec.node_class_ref.name))
-        is not None
-        and not node_class.status.subnets
-    ]
-    if not unread:
-        return
-    wanted = _Wanted(facts.cluster.pending)
-    for requirements, _ in unread:
-        wanted.add_requirements(requirements)
-    if ZONE_ID in wanted.values or ZONE_ID in wanted.topology_keys:
-        yield _lookup_finding(
-            "zone ids differ between accounts and were not looked up: the plan assumes those of "
-            "the bundled data"
+    limits = [key for key, attribute in _LIMITS.items() if getattr(settings, attribute)]
+    if settings.decide is DecisionRules.KARPENTER and limits:
+        one = len(limits) == 1
+        yield PlanFinding(
+            severity="warning",
+            code="unlike-karpenter",
+            message=f"{format_list(limits)} {'holds' if one else 'hold'} in this plan, but "
+            f"Karpenter does not know {'it' if one else 'them'}",
+            path=limits[0],
+            hint=f"to see what Karpenter does, remove {'it' if one else 'them'}",
         )
-    if wanted.reservations or any(
-        spec.capacity_reservation_selector_terms
-        and (CAPACITY_TYPE not in requirements or requirements[CAPACITY_TYPE].has(RESERVED))
-        for requirements, spec in unread
-    ):
-        yield _lookup_finding(
-            "capacity reservations were not looked up: the plan uses none, where a plan with "
-            "access to AWS may"
-        )
-    if facts.settings.placement_group is None and any(
-        spec.placement_group_selector is not None for _, spec in unread
-    ):
-        yield _lookup_finding(
-            "placement groups were not looked up: the plan ignores what their strategy excludes"
-        )
-    if {ZONE, ZONE_ID} & wanted.topology_keys:
-        yield _lookup_finding(
-            "subnets were not looked up: the plan assumes one in every zone of the region"
-        )
-    zones = set(filter(is_local_zone, wanted.values.get(ZONE, ())))
-    if zones and (missing := sorted(zones - set(facts.catalog.columns.offerings.zone))):
-        yield _lookup_finding(
-            f"local and Wavelength zones are not in the bundled data: the plan launches no node in "
-            f"{', '.join(missing)}",
-            _LOOK_UP_TYPES,
-        )
-
-
-class _Wanted:
-    """What pods and NodePools want of labels: the ``values`` by key, and keys of topologies."""
-
-    def __init__(self, pods: Iterable[Pod]) -> None:
-        self.values: dict[str, set[str]] = {}
-        self.topology_keys: set[str] = set()
-        for spec in {id(pod.spec): pod.spec for pod in pods}.values():
-            self._add_spec(spec)
-
-    @property
-    def reservations(self) -> bool:
-        """Whether capacity reservations are named."""
-        return (
-            RESERVED in self.values.get(CAPACITY_TYPE, ())
-            or RESERVATION_ID in self.values
-            or RESERVATION_TYPE in self.values
-        )
-
-    def add_requirements(self, requirements: Requirements) -> None:
-        """Add what a NodePool requires of its nodes."""
-        for key, known in requirements.items():
-            self._add(key, () if known.complement else known.values)
-
-    def _add_spec(self, spec: PodSpec) -> None:
-        for key, value in spec.node_selector.items():
-            self._add(key, (value,))
-        affinity = spec.affinity or Affinity()
-        nodes = affinity.node_affinity or NodeAffinity()
-        terms = [
-            *(nodes.required.node_selector_terms if nodes.required is not None else ()),
-            *(preferred.preference for preferred in nodes.preferred),
-        ]
-        for expression in (e for term in terms for e in term.match_expressions):
-            self._add(expression.key, expression.values if expression.operator == "In" else ())
-        for side in (affinity.pod_affinity, affinity.pod_anti_affinity):
-            if side is not None:
-                self._add_topology(term.topology_key for term in side.required)
-        self._add_topology(c.topology_key for c in spec.topology_spread_constraints)
-
-    def _add(self, key: str, values: Iterable[str]) -> None:
-        self.values.setdefault(normalize_label(key), set()).update(values)
-
-    def _add_topology(self, keys: Iterable[str]) -> None:
-        self.topology_keys.update(map(normalize_label, keys))
-
-
-def _lookup_finding(message: str, hint: str = _LOOK_UP) -> PlanFinding:
-    return PlanFinding(severity="info", code="not-looked-up", message=message, hint=hint)
 
 
 _REGION: Final = "aws.region"

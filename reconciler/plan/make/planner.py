@@ -44,6 +44,7 @@ from reconciler.plan.make.disclosure import disclosed_drift
 from reconciler.plan.make.facts import Facts
 from reconciler.plan.make.factscache import FactsCache
 from reconciler.plan.make.launch import BootImages, launch_classes
+from reconciler.plan.make.lookups import lookup_findings, selector_findings
 from reconciler.plan.value.actions import BlockedNode, PlannedCommand
 from reconciler.plan.value.costs import Cost
 from reconciler.plan.value.nodes import PlannedHeadroom, PlannedNodeClaim, Reason, UnschedulablePod
@@ -304,11 +305,10 @@ def _findings(
     found = (
         *findings.workload_findings(facts),
         *facts.findings,
+        *findings.foreign_limits_findings(facts.settings),
         *findings.region_findings(facts.left_region, facts.settings.region, facts.changes),
-        *findings.selector_findings(
-            facts.changes, facts.classes, facts.pools, _nodes_by_pool(facts)
-        ),
-        *findings.lookup_findings(facts),
+        *selector_findings(facts.changes, facts.classes, facts.pools, _nodes_by_pool(facts)),
+        *lookup_findings(facts),
         *findings.decision_findings(facts, decisions),
         *findings.lock_findings(facts.lock),
         *findings.catalog_findings(facts, claims),
