@@ -42,7 +42,7 @@ def plan_of(inputs: Inputs, phase: Phase = ignore_phase, cache: FactsCache | Non
     from reconciler.plan.rest.gap import with_gap
 
     with phase("placement"):
-        return with_gap(plan, facts)
+        return with_gap(plan, facts, inputs)
 
 
 def gather_facts(

@@ -17,9 +17,15 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from reconciler._resources import resource_path
+from reconciler.assembly.inputs.timings import Timings
 from reconciler.cli.main import main
 from reconciler.model.errors import UsageError
+from reconciler.model.text.money import format_monthly
+from reconciler.plan.render.summary import summary_lines
 from reconciler.plan.rest import gap
+from reconciler.plan.rest.steadystate import packing_saving
+from reconciler.plan.value.plan import from_json
+from reconciler.simulate.planinputs import read_inputs
 from tests.cli.commandlines import request_of
 from tests.examples import examples
 from tests.placement.builders import (
@@ -62,6 +68,40 @@ def test_a_plan_folds_the_same_figures(capsys: pytest.CaptureFixture[str]) -> No
     text = output("plan")
     assert "What each constraint costs" not in text
     assert "soft preferences of Deployment shop/api, $299/month" in " ".join(text.split())
+
+
+def test_packing_is_proposed_for_what_it_saves_in_steady_state(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    example = str(Path(__file__).resolve().parents[2] / "examples" / "gpu")
+    words = ["explain", "gap", example, "--set", "cluster=none", "--now", NOW]
+    assert main([*words, "-o", "json"]) == 0
+    parts = {part["constraint"]: part for part in json.loads(capsys.readouterr().out)["parts"]}
+    saving = packing_saving(read_inputs(request_of(words).fleet, Timings()))
+
+    assert saving is not None
+    packing, rest = parts["packing"], parts["packing of the first pass"]
+    assert packing["pricePerHour"] == pytest.approx(saving.mean)
+    assert packing["change"] == "set packing: cheapest (mean of runs)"
+    assert rest["pricePerHour"] > packing["pricePerHour"]
+    assert rest["change"].startswith("none:")
+    assert main(["plan", *words[2:]]) == 0
+    line = " ".join(capsys.readouterr().out.split())
+    assert f"packing, {format_monthly(saving.mean)}/month" in line
+
+
+def test_an_end_close_to_the_first_pass_is_stated_as_well(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    example = str(Path(__file__).resolve().parents[2] / "examples" / "web")
+    words = ["plan", example, "--set", "cluster=none", "--set", "evictionCost=1000", "--now", NOW]
+    assert main([*words, "-o", "json"]) == 0
+    plan = from_json(capsys.readouterr().out)
+    state = plan.steady_state
+    assert state is not None
+    assert state.range is not None
+    assert 0.9 * plan.cost.after < state.per_hour < plan.cost.after
+    assert any(line.startswith("Steady state: about ") for line in summary_lines(plan))
 
 
 def test_a_plan_of_many_pods_leaves_the_parts_to_the_command(

@@ -262,11 +262,11 @@ def _steady_state_lines(plan: Plan) -> list[str]:
         return []
     if steady_state.is_estimate:
         cost = f"about {format_monthly(steady_state.per_hour)}/month"
-        later = (
-            "once later passes have consolidated these nodes (a fast estimate; `reconciler "
-            "simulate` is more exact)"
-        )
-        return [f"Steady state: {cost}{_cost_range(steady_state.range)}, {later}."]
+        is_less = steady_state.per_hour < plan.cost.after
+        later = "have consolidated these nodes" if is_less else "have ended"
+        exact = "a fast estimate; `reconciler simulate` is more exact"
+        runs = _cost_range(steady_state.range)
+        return [f"Steady state: {cost}{runs}, once later passes {later} ({exact})."]
     before = sum_pools(plan.cost.by_node_pool.values()).nodes_before
     final = (
         f"Steady state: {before:,} → {format_count(steady_state.nodes, 'node')}, "

@@ -34,6 +34,8 @@ from reconciler.placement.explain.constraints import (
 from reconciler.placement.question import LaunchPool, PlannedClaim, Question
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.facts import Facts
+from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.rest.steadystate import packing_saving
 from reconciler.plan.rest.world import without_nodes
 from reconciler.plan.value.costs import GapCost, PlannedGap
 from reconciler.plan.value.plan import Plan
@@ -110,7 +112,7 @@ PLAN_PODS_MAX: Final = 500
 """Up to this many pods, a plan has the parts of the gap: they take about a CPU second then."""
 
 
-def with_gap(plan: Plan, facts: Facts) -> Plan:
+def with_gap(plan: Plan, facts: Facts, inputs: Inputs) -> Plan:
     """Return the plan with what each constraint costs.
 
     A plan with too many pods has none, and one whose pods do not all fit on new nodes.
@@ -118,7 +120,7 @@ def with_gap(plan: Plan, facts: Facts) -> Plan:
     pods = sum(1 for pod in facts.cluster.pods if pod.is_reschedulable or not pod.spec.node_name)
     if not 0 < pods <= PLAN_PODS_MAX or facts.covers or facts.headroom:
         return plan
-    gap = explain_gap(facts, plan)
+    gap = explain_gap(facts, plan, inputs)
     if gap.unplaced or not gap.parts:  # pods that the present nodes have room for would count as 0
         return plan
     return with_fields(plan, gap=planned_gap(gap))
@@ -145,7 +147,7 @@ def planned_gap(gap: GapExplanation) -> PlannedGap:
     )
 
 
-def explain_gap(facts: Facts, plan: Plan) -> GapExplanation:
+def explain_gap(facts: Facts, plan: Plan, inputs: Inputs) -> GapExplanation:
     """Return the parts of the gap between the fleet after the plan and its minimum."""
     empty, pods = without_nodes(facts.cluster)
     present = with_fields(facts, cluster=empty)
@@ -156,7 +158,7 @@ def explain_gap(facts: Facts, plan: Plan) -> GapExplanation:
     chain.take("past decisions", "", chain.cost_of(first.claims), _PAST)
     chain.drop_rules()
     chain.shrink_requests()
-    chain.pack(placed, _end_of(plan))
+    chain.pack(inputs)
     bound = chain.reach_bound()
     chain.allow_capacity_types()
     return GapExplanation(
@@ -170,15 +172,9 @@ def explain_gap(facts: Facts, plan: Plan) -> GapExplanation:
     )
 
 
-def _end_of(plan: Plan) -> int:
-    """Return the cost of the fleet in steady state, or after the plan if no other is known."""
-    if plan.at_rest is not None:
-        return nanodollars(plan.at_rest.after.per_hour)
-    state = plan.steady_state
-    return nanodollars(plan.cost.after if state is None else state.per_hour)
-
-
 _PACKED_LATER: Final = "none: with packing: cheapest, the steady state costs no less"
+_PACKED_PARTLY: Final = "none: in steady state, packing: cheapest saves no more than that"
+_PACKED_UNKNOWN: Final = "none known: no steady state was found for packing: cheapest"
 _PAST: Final = "nothing to do: consolidation replaces nodes as budgets and windows allow"
 
 
@@ -287,21 +283,26 @@ class _Chain:
         change = f"request {miss.less} less: {miss.fits} pods then fit on {miss.kind}{nodes}"
         self.take("request just misses a size", miss.owner, cost, change)
 
-    def pack(self, placed: Sequence[Pod], end: int) -> None:
+    def pack(self, inputs: Inputs) -> None:
         """Place the same pods with the cheapest packing that is found.
 
-        The setting is only proposed if with it all pods of the fleet, with their constraints, cost
-        less than ``end``: consolidation may reach less from the nodes of the default.
+        The setting is only proposed for what the fleet saves with it in steady state.
         """
         settings = self._facts.settings
         if settings.packing is Packing.CHEAPEST or not self._pods:
             return
         cheapest = with_fields(self._facts, settings=replace(settings, packing=Packing.CHEAPEST))
-        scheduler = _scheduler(cheapest)
-        kept = self.cost_of(scheduler.place(Question(pods=placed)).claims)
-        change = "set packing: cheapest" if kept < end else _PACKED_LATER
-        claims = scheduler.place(Question(pods=self._pods)).claims
-        self.take("packing", "", self.cost_of(claims), change)
+        cost = self.cost_of(_scheduler(cheapest).place(Question(pods=self._pods)).claims)
+        if self.amount - cost < _PART_MIN:
+            return
+        saving = packing_saving(inputs)
+        if saving is None or saving.mean <= 0:
+            change = _PACKED_LATER if saving is not None else _PACKED_UNKNOWN
+            self.take("packing", "", cost, change)
+            return
+        change = "set packing: cheapest" + (" (mean of runs)" if saving.low != saving.high else "")
+        self.take("packing", "", max(cost, self.amount - nanodollars(saving.mean)), change)
+        self.take("packing of the first pass", "", cost, _PACKED_PARTLY)
 
     def reach_bound(self) -> int:
         """End at the lower bound, at which nodes are bought in fractions, and return it."""

@@ -8,6 +8,7 @@ Readers are interested in the result.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace as with_fields
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -23,8 +24,9 @@ from reconciler.model.decision.waiting import DeferredClaim, WaitsFor
 from reconciler.model.history import History
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.settings import Packing
 from reconciler.model.text.counting import format_count
-from reconciler.model.text.money import format_monthly
+from reconciler.model.text.money import format_hourly, format_monthly
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.pools import STATIC_CODE
@@ -38,7 +40,13 @@ from reconciler.plan.rest.difference import (
 from reconciler.plan.rest.world import RestingFleet
 from reconciler.plan.value.costs import SEEDS_MIN, SteadyState
 from reconciler.plan.value.plan import Plan
-from reconciler.plan.value.ranges import FleetAtRest, fleet_range, mean_fleet
+from reconciler.plan.value.ranges import (
+    CostDifference,
+    FleetAtRest,
+    cost_difference,
+    fleet_range,
+    mean_fleet,
+)
 
 _OPENED_LATER: Final = frozenset(
     {"PodAffinity", "PodAntiAffinity", "TopologySpread", "ReservedCapacityTaken", STATIC_CODE}
@@ -51,8 +59,6 @@ _ESTIMATE_WORK: Final = 150_000
 """The work limit for all runs with new nodes alone: at most about one and a half CPU seconds."""
 _ESTIMATED_FROM: Final = 0.25
 """The share above the lower bound from which new nodes are worth an estimate of their end."""
-_NOTABLE: Final = 0.1
-"""The minimum share of the cost by which an estimated end differs from the first pass."""
 
 
 def with_prospect(plan: Plan, inputs: Inputs, cluster: ClusterState) -> Plan:
@@ -92,8 +98,8 @@ def with_prospect(plan: Plan, inputs: Inputs, cluster: ClusterState) -> Plan:
 def _with_estimate(plan: Plan, inputs: Inputs) -> Plan:
     """Return the plan of an empty cluster with the fleet that consolidation makes of its nodes.
 
-    Chance decides the end, so it is an estimate over a few courses of events, and only stated if it
-    is far from the first pass. ``simulate`` shows what happens with all latencies.
+    Chance decides the end, so it is an estimate over a few courses of events. There is none if all
+    of them end with the cost of the first pass. ``simulate`` shows what happens with all latencies.
     """
     gap = plan.cost.bound_gap
     if inputs.cluster.nodes or gap is None or gap < _ESTIMATED_FROM:
@@ -103,7 +109,7 @@ def _with_estimate(plan: Plan, inputs: Inputs) -> Plan:
         return plan
     found = fleet_range(fleets)
     mean = mean_fleet(found)
-    if abs(mean.per_hour - plan.cost.after) < _NOTABLE * plan.cost.after:
+    if all(format_hourly(fleet.per_hour) == format_hourly(plan.cost.after) for fleet in fleets):
         return plan
     state = SteadyState(
         nodes=mean.nodes,
@@ -112,6 +118,19 @@ def _with_estimate(plan: Plan, inputs: Inputs) -> Plan:
         is_estimate=True,
     )
     return replace(plan, steady_state=state)
+
+
+def packing_saving(inputs: Inputs) -> CostDifference | None:
+    """Return what ``packing: cheapest`` saves in steady state in USD an hour, None if unknown.
+
+    Both ends are those of the same seeds: what the first pass saves, consolidation may save too.
+    """
+    packed = with_fields(inputs.settings, packing=Packing.CHEAPEST)
+    sides = [_estimated_ends(i) for i in (inputs, replace(inputs, settings=packed))]
+    pairs = list(zip(*sides, strict=False))
+    if not pairs:
+        return None
+    return cost_difference([present.per_hour - cheapest.per_hour for present, cheapest in pairs])
 
 
 def _estimated_ends(inputs: Inputs) -> list[FleetAtRest]:

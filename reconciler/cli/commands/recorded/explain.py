@@ -197,16 +197,12 @@ def _explain_gap(request: ExplainRequest) -> int:
     from reconciler.plan.make.planner import make_plan
     from reconciler.plan.planning import gather_facts
     from reconciler.plan.rest.gap import explain_gap
-    from reconciler.plan.rest.steadystate import with_prospect
     from reconciler.render.reply import render_reply
     from reconciler.simulate.planinputs import read_inputs
 
     inputs = read_inputs(request.fleet, Timings())
     facts = gather_facts(inputs)
-    plan = make_plan(facts)
-    if inputs.against is None:
-        plan = with_prospect(plan, inputs, facts.cluster)
-    found = explain_gap(facts, plan)
+    found = explain_gap(facts, make_plan(facts), inputs)
     fleet = facts.settings.fleet
     text, title = render_gap(fleet, found), f"Cost of constraints of {fleet}"
     page = [gap_section(fleet, found)]
