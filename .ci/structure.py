@@ -68,6 +68,17 @@ def count_lines(path: Path) -> int:
     return path.read_text(encoding="utf-8").count("\n")
 
 
+def function_lengths() -> list[tuple[int, str]]:
+    """Return the lines of each function and its name, the longest first."""
+    found = [
+        (node.end_lineno - node.lineno + 1, f"{module}.{node.name}")
+        for module, path in find_modules().items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno
+    ]
+    return sorted(found, reverse=True)
+
+
 def largest_folder() -> tuple[int, str]:
     """Return the number of modules in the largest folder, and its path."""
     folders = Counter(path.parent for path in find_modules().values())
@@ -94,6 +105,7 @@ def figures() -> dict[str, object]:
         "lines": sum(sizes.values()),
         "median lines of a module": statistics.median(sizes.values()),
         "longest module": f"{sizes[longest]} lines, {longest}",
+        "longest function": "{} lines, {}".format(*function_lengths()[0]),
         "modules below 60 lines": sum(size < 60 for size in sizes.values()),
         "modules with one importer, in the same folder": len(single_importers()),
         "most modules in one folder": f"{count}, {folder}",

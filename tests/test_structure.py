@@ -32,6 +32,10 @@ def test_no_module_is_longer_than_five_hundred_lines() -> None:
     assert long == {}
 
 
+def test_no_function_is_longer_than_sixty_lines() -> None:
+    assert [found for found in structure().function_lengths() if found[0] > 60] == []
+
+
 def test_no_two_classes_share_a_name() -> None:
     assert {name: count for name, count in structure().class_counts().items() if count > 1} == {}
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import ceil, fsum
 from typing import Final
+
+from msgspec.structs import replace as with_fields
 
 from reconciler.assembly.mandate import mandate_of
 from reconciler.backtest.bound import lower_bounds
@@ -23,7 +25,7 @@ from reconciler.plan.value.costs import SideResult, Utilization, WaitingSeconds
 from reconciler.plan.value.plan import InputDigests, Revision
 from reconciler.ports.progress import EventKind
 from reconciler.simulate.building import SimulatedFleet, SimulationSetup
-from reconciler.simulate.driver import Sample, play
+from reconciler.simulate.driver import Sample, SimulationStage, play
 from reconciler.simulate.report import Report, report_of
 
 _HOUR: Final = timedelta(hours=1)
@@ -185,33 +187,48 @@ def play_side(
     outcome = play(
         stage, fleet.priced_at, mandate_of(fleet.settings), end, watch, passes_max=PASSES_MAX
     )
+    stays = replay.stays.values()
+    bounds = lower_bounds(fleet, stays, end)
+    used = utilization(recorder.steps, end)
+    result = _measure(stage, stays, used, fsum(bounds), start, end)
+    if explains:
+        gap = explain_gap(fleet, stays, end, bounds, busy, result.dollars)
+        result = with_fields(result, gap=gap)
     samples = tuple(stage.samples)
+    curves = SideCurves(samples, tuple(recorder.steps), _waits(stays), len(stays))
+    return PlayedSide(result, report_of(stage, outcome, start), curves)
+
+
+def _measure(
+    stage: SimulationStage,
+    stays: Collection[Stay],
+    used: Utilization,
+    bound: float,
+    start: datetime,
+    end: datetime,
+) -> SideResult:
+    """Return the measurements of a side, without the causes of its cost."""
+    samples = stage.samples
     kinds = [event.kind for event in stage.event_log.events]
-    stays = replay.stays
-    pod_days = _pod_days(stays.values(), end)
+    pod_days = _pod_days(stays, end)
     evictions = kinds.count(EventKind.POD_EVICTED)
     dollars = _integral(samples, end, lambda sample: sample.per_hour)
     hours = (end - start) / _HOUR
-    waits = _waits(stays.values())
-    bounds = lower_bounds(fleet, stays.values(), end)
-    result = SideResult(
+    return SideResult(
         dollars=round(dollars, 6),
         dollars_per_month=round(dollars / hours * HOURS_A_MONTH, 6) if hours else 0.0,
-        lower_bound=round(fsum(bounds), 6),
+        lower_bound=round(bound, 6),
         node_hours=round(_integral(samples, end, lambda sample: sample.nodes), 6),
-        utilization=utilization(recorder.steps, end),
-        waiting_seconds=_percentiles(waits),
+        utilization=used,
+        waiting_seconds=_percentiles(_waits(stays)),
         evictions=evictions,
         evictions_per_pod_day=round(evictions / pod_days, 6) if pod_days else 0.0,
         interruptions=kinds.count(EventKind.INTERRUPTED),
         commands=kinds.count(EventKind.COMMAND_STARTED),
         pods=len(stays),
-        unplaced=sum(stay.bound is None for stay in stays.values()),
+        unplaced=sum(stay.bound is None for stay in stays),
         passes=stage.passes,
-        gap=explain_gap(fleet, stays.values(), end, bounds, busy, dollars) if explains else None,
     )
-    curves = SideCurves(samples, tuple(recorder.steps), waits, len(stays))
-    return PlayedSide(result, report_of(stage, outcome, start), curves)
 
 
 def _integral(samples: Sequence[Sample], end: datetime, value: Callable[[Sample], float]) -> float:

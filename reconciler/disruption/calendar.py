@@ -6,8 +6,9 @@ verify this with a clock that records its comparisons.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from datetime import datetime
+from collections.abc import Collection, Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
@@ -27,6 +28,11 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import Settings
 from reconciler.model.windows import Suspension, Window
 from reconciler.observed.state import ClusterState, StateNode
+
+HORIZON: Final = timedelta(days=30)
+"""How far ahead a fleet is continued; what waits longer never ends."""
+_CHANGES_MAX: Final = 50
+"""The maximum number of changes that are searched for a new combination."""
 
 
 class Windows(msgspec.Struct, frozen=True):
@@ -55,6 +61,22 @@ class Windows(msgspec.Struct, frozen=True):
         yield from (suspension.until for suspension in self.suspensions)
         yield from (window.steady_until(now) for window in self.windows)
         yield from (budget.steady_until(now) for budget in self.budgets)
+
+    def next_opening(self, now: datetime, seen: Collection[tuple[bool, ...]]) -> datetime | None:
+        """Return when they are next active in a combination that is not in ``seen``, None if never.
+
+        Consolidation evaluates nothing while its budget is closed, so nothing reports that it
+        waits.
+        """
+        at = now
+        for _ in range(_CHANGES_MAX):
+            following = min((m for m in self.change_times(at) if m and m > at), default=None)
+            if following is None or following - now > HORIZON:
+                return None
+            at = following
+            if self.active_flags(at) not in seen:
+                return at
+        return None
 
 
 def next_decision_change(

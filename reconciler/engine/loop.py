@@ -214,21 +214,18 @@ def run(
 
     A revision that is invalid or cannot be read is reported and not applied: the last valid one
     stays in effect. ``observed`` receives what each pass observed. ``alive`` is called again and
-    again within a pass, also during a placement, so that a long one is not taken for one that
-    hangs.
+    again within a pass, so that a long one is not taken for one that hangs.
 
     Raises:
         LeaseLostError: another process acts for the fleet, or may soon: acting stopped.
         SettingsChangedError: a revision changes what the adapters use: make them again.
         ClockSetBackError: restart the engine: its records in memory are dated in the future.
     """
-    current = _CurrentRevision(world, source)
+    current, clock = _CurrentRevision(world, source), _ClockCheck(world.clock)
     world = replace(world, span=_reporting_spans(world.span, alive))
-    cache, pruning = PlanCache(alive=alive), Pruning(world)
+    cache, pruning, reports = PlanCache(alive=alive), Pruning(world), _Reports(world)
     recorder = WorkloadRecorder(world.trace) if world.trace is not None else None
-    observer = observer or NoObserver()
-    failures = 0
-    unclear_reported = reported = removals_reported = ""
+    observer, failures = observer or NoObserver(), 0
 
     def is_outdated() -> bool:
         return stop() or current.has_changed()
@@ -236,7 +233,6 @@ def run(
     def has_events() -> bool:
         return is_outdated() or world.interruptions.has_events() or world.arrivals.has_events()
 
-    clock = _ClockCheck(world.clock)
     while not stop():
         clock.check()
         desired = current.read()
@@ -244,11 +240,8 @@ def run(
             world.clock.wait(intervals.quiet, is_outdated)
             continue
         try:
-            observer.pass_started()
-            world.arrivals.acknowledge()
             with with_pulse(alive):
-                result = reconcile(world, desired, mandate, cache)
-            observer.pass_ended(world, desired, result)
+                result = _run_pass(world, desired, mandate, cache, observer)
             observed(result.seen)
             if recorder is not None:
                 recorder.record_pass(world, result.seen, desired)
@@ -259,17 +252,31 @@ def run(
         except Exception as error:  # noqa: BLE001 - an internal error must not end the daemon
             failures += 1
             cache = cache if isinstance(error, ReconcilerError) else PlanCache(alive=alive)
-            problem = describe_error(error)
-            observer.pass_failed(problem)
-            world.notify(EventKind.FAILED, problem)
+            _report_failure(world, observer, describe_error(error))
             world.clock.wait(_backoff(failures, intervals), stop)
             continue
         failures = failures + 1 if result.all_failed else 0
-        unclear_reported = _report_unclear_owners(world, result, unclear_reported)
-        reported = _report_findings(world, result, reported)
-        removals_reported = _report_removals(world, result, removals_reported)
-        pause = _backoff(failures, intervals) if failures else pause
-        world.clock.wait(pause, has_events)
+        reports.report(result)
+        world.clock.wait(_backoff(failures, intervals) if failures else pause, has_events)
+
+
+def _run_pass(
+    world: World,
+    desired: PlannedFleet,
+    mandate: Mandate,
+    cache: PlanCache,
+    observer: PassObserver,
+) -> Pass:
+    observer.pass_started()
+    world.arrivals.acknowledge()
+    result = reconcile(world, desired, mandate, cache)
+    observer.pass_ended(world, desired, result)
+    return result
+
+
+def _report_failure(world: World, observer: PassObserver, problem: str) -> None:
+    observer.pass_failed(problem)
+    world.notify(EventKind.FAILED, problem)
 
 
 def _reporting_spans(
@@ -297,19 +304,6 @@ class _ClockCheck:
         self._last = now
         if last is not None and last - now > CLOCK_STEP:
             raise ClockSetBackError((last - now).total_seconds())
-
-
-def _report_unclear_owners(world: World, result: Pass, before: str) -> str:
-    """Report instances whose owner is unclear, once for the same set."""
-    doubts = result.seen.unclear_owners
-    if doubts and doubts.summary != before:
-        world.notify(
-            EventKind.UNKNOWN,
-            (f"launches and disruption are suspended: {doubts.summary}; {doubts.remedy}"),
-        )
-    elif before and not doubts:
-        world.notify(EventKind.RESOLVED, "the owner of every node is clear again")
-    return doubts.summary
 
 
 @dataclass
@@ -409,26 +403,52 @@ def describe_error(error: Exception) -> str:
     )
 
 
-def _report_findings(world: World, result: Pass, reported: str) -> str:
-    """Report which objects of the cluster could not be read, unless that was reported last."""
-    problems = [f"{d.message} ({d.hint})" for d in result.seen.snapshot.findings]
-    text = "\n".join(problems)
-    if text != reported:
-        for problem in problems[:_FINDINGS_MAX]:
-            world.notify(EventKind.UNREADABLE, problem)
-        if len(problems) > _FINDINGS_MAX:
-            world.notify(EventKind.UNREADABLE, f"{len(problems) - _FINDINGS_MAX} more objects")
-    return text
+@dataclass
+class _Reports:
+    """What was reported last of the passes, so that nothing is repeated while it stays the same."""
 
+    world: World
+    _unclear_owners: str = ""
+    _findings: str = ""
+    _removals: str = ""
 
-def _report_removals(world: World, result: Pass, reported: str) -> str:
-    """Report which nodes stay although git no longer has their NodePool, once for the same ones."""
-    texts = removal_texts(result.plan.deferred)
-    joined = "\n".join(texts)
-    if joined != reported:
-        for text in texts:
-            world.notify(EventKind.AWAITING_APPROVAL, text)
-    return joined
+    def report(self, result: Pass) -> None:
+        """Report what a pass found that the one before it did not."""
+        self._report_unclear_owners(result)
+        self._report_findings(result)
+        self._report_removals(result)
+
+    def _report_unclear_owners(self, result: Pass) -> None:
+        doubts, before = result.seen.unclear_owners, self._unclear_owners
+        if doubts and doubts.summary != before:
+            self.world.notify(
+                EventKind.UNKNOWN,
+                f"launches and disruption are suspended: {doubts.summary}; {doubts.remedy}",
+            )
+        elif before and not doubts:
+            self.world.notify(EventKind.RESOLVED, "the owner of every node is clear again")
+        self._unclear_owners = doubts.summary
+
+    def _report_findings(self, result: Pass) -> None:
+        """Report which objects of the cluster could not be read."""
+        problems = [f"{d.message} ({d.hint})" for d in result.seen.snapshot.findings]
+        text = "\n".join(problems)
+        if text != self._findings:
+            for problem in problems[:_FINDINGS_MAX]:
+                self.world.notify(EventKind.UNREADABLE, problem)
+            if len(problems) > _FINDINGS_MAX:
+                others = f"{len(problems) - _FINDINGS_MAX} more objects"
+                self.world.notify(EventKind.UNREADABLE, others)
+        self._findings = text
+
+    def _report_removals(self, result: Pass) -> None:
+        """Report which nodes stay although git no longer has their NodePool."""
+        texts = removal_texts(result.plan.deferred)
+        joined = "\n".join(texts)
+        if joined != self._removals:
+            for text in texts:
+                self.world.notify(EventKind.AWAITING_APPROVAL, text)
+        self._removals = joined
 
 
 def _seconds_to_next_pass(

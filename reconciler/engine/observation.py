@@ -266,24 +266,7 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observed:
     lost = find_lost_nodes(
         world, _joined_claims(claims, by_id), {n.name for n in observed.nodes}, now
     )
-    missing = {
-        claim.name: lifecycle.missing_driver(claim, seen.resource_slices, node.name)
-        for claim in claims
-        if not claim.is_true(lifecycle.INITIALIZED)
-        and (node := nodes.get(claim.status.provider_id)) is not None
-    }
-    registrations = _register_nodes(world, claims, nodes, missing, now)
-    pods = Pods.from_tuple(seen.pods).workload_names
-    after = {pool.name: pool.spec.disruption.consolidates_after for pool in pools}
-    updated = []
-    for claim in claims:
-        node = nodes.get(claim.status.provider_id)
-        fresh = lost.claims.get(claim.name) or _update_from_node(
-            world, claim, node, now, registrations, missing.get(claim.name, "")
-        )
-        if node is not None:
-            fresh = lifecycle.with_pods(fresh, pods.get(node.name, ()), now)
-        updated.append(lifecycle.with_consolidatable(fresh, after.get(claim.node_pool), now))
+    updated = _update_from_nodes(world, claims, lost.claims, nodes, seen, pools, now)
     changed = [new for new, old in zip(updated, recorded, strict=True) if new != old]
     if changed:
         world.store.put_node_claims(changed)
@@ -305,6 +288,40 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observed:
             known_nodes=world.known_nodes,
         )
     )
+
+
+def _update_from_nodes(
+    world: World,
+    claims: Sequence[NodeClaim],
+    lost: Mapping[str, NodeClaim],
+    nodes: Mapping[str, Node],
+    seen: Snapshot,
+    pools: Iterable[NodePool],
+    now: datetime,
+) -> list[NodeClaim]:
+    """Return the claims updated from their nodes and pods; the nodes of new ones are registered.
+
+    ``lost`` are the claims whose Nodes are gone, by name, and ``nodes`` the Nodes by provider id.
+    """
+    missing = {
+        claim.name: lifecycle.missing_driver(claim, seen.resource_slices, node.name)
+        for claim in claims
+        if not claim.is_true(lifecycle.INITIALIZED)
+        and (node := nodes.get(claim.status.provider_id)) is not None
+    }
+    registrations = _register_nodes(world, claims, nodes, missing, now)
+    pods = Pods.from_tuple(seen.pods).workload_names
+    after = {pool.name: pool.spec.disruption.consolidates_after for pool in pools}
+    updated = []
+    for claim in claims:
+        node = nodes.get(claim.status.provider_id)
+        fresh = lost.get(claim.name) or _update_from_node(
+            world, claim, node, now, registrations, missing.get(claim.name, "")
+        )
+        if node is not None:
+            fresh = lifecycle.with_pods(fresh, pods.get(node.name, ()), now)
+        updated.append(lifecycle.with_consolidatable(fresh, after.get(claim.node_pool), now))
+    return updated
 
 
 def _queue_findings(world: World) -> tuple[Diagnostic, ...]:

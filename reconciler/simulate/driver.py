@@ -16,7 +16,7 @@ import msgspec
 from reconciler.adapters.simulated.compute import CLAIM_TAG, SimulatedCompute
 from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.adapters.simulated.watched import WatchedCluster
-from reconciler.disruption.calendar import Windows
+from reconciler.disruption.calendar import HORIZON, Windows
 from reconciler.disruption.command import BlockCode, ForcefulReason
 from reconciler.disruption.decide import command_timeout
 from reconciler.disruption.gates.consolidatable import retained_until
@@ -40,7 +40,6 @@ from reconciler.model.text.times import format_time
 from reconciler.observed.state import last_pod_change
 from reconciler.plan.make.findings import drift_deadline
 from reconciler.plan.planning import plan_of
-from reconciler.plan.rest.continuation import next_opening
 from reconciler.ports.journal import Journal, Verb
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.ports.state import StateStore
@@ -203,7 +202,7 @@ def next_work(fleet: PlannedFleet, done: Pass, store: StateStore, now: datetime)
     """
     windows = Windows.from_settings(fleet.node_pools, fleet.settings)
     seen = {windows.active_flags(now)}
-    at = next_opening(windows, now, seen)
+    at = windows.next_opening(now, seen)
     if at is None:
         return None
     refused = provision.unavailable_offerings(store, now)
@@ -213,7 +212,7 @@ def next_work(fleet: PlannedFleet, done: Pass, store: StateStore, now: datetime)
         if any(command.reason not in _FORCED for command in plan.commands):
             return at
         seen.add(windows.active_flags(at))
-        at = next_opening(windows, at, seen)
+        at = windows.next_opening(at, seen)
     return None
 
 
@@ -250,8 +249,6 @@ Karpenter and the daemon act on each event, but passes of hundreds of nodes take
 """
 PASSES_MAX: Final = 20_000
 """The maximum number of passes of a simulation."""
-HORIZON: Final = timedelta(days=30)
-"""How long a simulation without an end waits for a change."""
 _RESTLESS: Final = (timedelta(days=1), 3_000)
 """The time and the passes after which it stops, as pods or nodes come and go all the time."""
 _PAUSE_MAX_S: Final = 60.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from threading import Lock
-from typing import Final
+from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import Metric
@@ -130,6 +130,18 @@ class FleetMetrics:
             self._counters.count_terminated(before[name])
 
 
+class _MakeCounter(Protocol):
+    def __call__(self, name: str, meaning: str, *labels: str) -> Counter:
+        """Register a counter; its name has a common prefix."""
+
+
+def _counters_of(prefix: str, registry: CollectorRegistry) -> _MakeCounter:
+    def counter(name: str, meaning: str, *labels: str) -> Counter:
+        return Counter(f"{prefix}_{name}", meaning, labels, registry=registry)
+
+    return counter
+
+
 class _Counters:
     """What is counted over the life of the process."""
 
@@ -148,20 +160,24 @@ class _Counters:
             registry=registry,
         )
         build.labels(__version__).set(1)
-
-        def counter(name: str, meaning: str, *labels: str) -> Counter:
-            return Counter(f"karpenter_{name}", meaning, labels, registry=registry)
-
+        counter = _counters_of("karpenter", registry)
         self.created = counter(
             "nodeclaims_created", "NodeClaims created.", "reason", "nodepool", "min_values_relaxed"
         )
         self.terminated = counter(
-            "nodeclaims_terminated",
-            "NodeClaims terminated.",
-            "nodepool",
-            "capacity_type",
-            "zone",
+            "nodeclaims_terminated", "NodeClaims terminated.", "nodepool", "capacity_type", "zone"
         )
+        self.interruptions = counter(
+            "interruption_received_messages",
+            "Interruption events that concern a node of this fleet.",
+            "message_type",
+        )
+        self._register_disruption_metrics(counter)
+        self._register_reboot_metrics(registry)
+        self._register_deletion_cost_metrics(registry)
+
+    def _register_disruption_metrics(self, counter: _MakeCounter) -> None:
+        """Register the metrics of disruption commands, which Karpenter has too."""
         self.disrupted = counter(
             "nodeclaims_disrupted",
             "NodeClaims that disruption commands remove.",
@@ -196,18 +212,14 @@ class _Counters:
         self.failures = counter(
             "voluntary_disruption_queue_failures", "Disruption commands rolled back."
         )
-        self.interruptions = counter(
-            "interruption_received_messages",
-            "Interruption events that concern a node of this fleet.",
-            "message_type",
-        )
 
-        self._register_reboot_metrics(registry)
-        self.cost_writes = counter(
-            "pod_deletion_cost_pod_annotation_writes",
+    def _register_deletion_cost_metrics(self, registry: CollectorRegistry) -> None:
+        self.cost_writes = Counter(
+            "karpenter_pod_deletion_cost_pod_annotation_writes",
             "Deletion costs of pods that were to be written; result is updated, skipped_notfound, "
             "skipped_conflict or error.",
-            "result",
+            ["result"],
+            registry=registry,
         )
         self.pending_costs = Gauge(
             "karpenter_pod_deletion_cost_nodes_with_pending_annotation_writes",
@@ -241,9 +253,7 @@ class _Counters:
 
     def _register_own_metrics(self, registry: CollectorRegistry) -> None:
         """Register the metrics that Karpenter does not have."""
-
-        def counter(name: str, meaning: str, *labels: str) -> Counter:
-            return Counter(f"reconciler_{name}", meaning, labels, registry=registry)
+        counter = _counters_of("reconciler", registry)
 
         def gauge(name: str, meaning: str) -> Gauge:
             return Gauge(f"reconciler_{name}", meaning, registry=registry)

@@ -113,13 +113,21 @@ def make_plan(facts: Facts, phase: Phase = ignore_phase, cache: FactsCache | Non
     if facts.covers:
         decisions = _with_commitment_prices(decisions, facts)
     outcome = outcome_of(facts, decisions, static)
-    placements, claims, commands = outcome.placements, outcome.claims, outcome.commands
-    cost, change = outcome.cost, facts.base_cost
+    cost = outcome.cost
     # the bound is for readers, and ignores that commitments are used up
     if facts.lists_blockers and not facts.covers:
         cost = with_lower_bound(cost, scheduler, facts.cluster, decisions.placement)
-    if change is not None:
-        cost = with_base(cost, change.base)
+    plan = _plan_of(facts, decisions, outcome, cost)
+    if not facts.withheld:
+        return plan
+
+    return withhold_actions(plan, facts.withheld, {pod.key for pod in facts.cluster.pending})
+
+
+def _plan_of(facts: Facts, decisions: Decisions, outcome: PlanOutcome, cost: Cost) -> Plan:
+    """Return the plan for the decisions; ``cost`` is theirs, without that of the base."""
+    placements, claims, commands = outcome.placements, outcome.claims, outcome.commands
+    change = facts.base_cost
     drifted = tuple(map(disclosed_drift, facts.drift))
     disrupted = {node for command in commands for node in command.nodes}
     blocked = tuple(
@@ -127,7 +135,7 @@ def make_plan(facts: Facts, phase: Phase = ignore_phase, cache: FactsCache | Non
         for b in decisions.blocked
         if b.node not in disrupted  # a method rejected it, and another one selects it
     )
-    plan = Plan(
+    return Plan(
         fleet=facts.settings.fleet,
         at=facts.now,
         serial=facts.serial,
@@ -152,7 +160,7 @@ def make_plan(facts: Facts, phase: Phase = ignore_phase, cache: FactsCache | Non
         ),
         deferred=decisions.deferred,
         blockers=_blockers(facts, decisions),
-        cost=cost,
+        cost=with_base(cost, change.base) if change is not None else cost,
         observation=facts.observation,
         observed_at=facts.observed_at,
         observed=dict(facts.observed),
@@ -170,10 +178,6 @@ def make_plan(facts: Facts, phase: Phase = ignore_phase, cache: FactsCache | Non
         at_rest=change.at_rest if change is not None else None,
         offers=dict(change.offers) if change is not None else {},
     )
-    if not facts.withheld:
-        return plan
-
-    return withhold_actions(plan, facts.withheld, {pod.key for pod in facts.cluster.pending})
 
 
 class PlanOutcome(msgspec.Struct, frozen=True):

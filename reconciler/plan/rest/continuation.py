@@ -7,7 +7,7 @@ end at the same point on every machine.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from reconciler.disruption.calendar import Windows, protected_until
+from reconciler.disruption.calendar import HORIZON, Windows, protected_until
 from reconciler.disruption.command import Command, Decisions
 from reconciler.disruption.decide import decide
 from reconciler.disruption.disruptionpass import WORK_MAX
@@ -67,17 +67,13 @@ thousand passes."""
 
 
 def next_possible_change(
-    cluster: ClusterState,
-    pools: Iterable[NodePool],
-    settings: Settings,
-    deferred: Iterable[DeferredClaim],
-    now: datetime,
+    cluster: ClusterState, facts: Facts, deferred: Iterable[DeferredClaim], now: datetime
 ) -> datetime | None:
     """Return the next time at which something that the fleet waits for may happen, or None.
 
     A fleet does not wait for the expiry of a node, but it happens if the fleet waits longer.
     """
-    by_name = {pool.name: pool for pool in pools}
+    by_name = {pool.name: pool for pool in facts.pools}
     quiet = [at for at in _consolidatable_times(cluster, by_name, deferred) if at > now]
     fixed = [at for at in _opening_times(cluster, deferred) if at > now]
     first = min([*quiet, *fixed], default=None)
@@ -85,7 +81,7 @@ def next_possible_change(
         return None
     reach = first + max(_GRAIN, first - now)
     group_end = max((at for at in quiet if at <= reach), default=first)
-    stops = [at for at in (*fixed, *_forceful_times(cluster, settings)) if at > now]
+    stops = [at for at in (*fixed, *_forceful_times(cluster, facts.settings)) if at > now]
     return min([max(first, group_end), *stops])
 
 
@@ -130,38 +126,12 @@ def _forceful_times(cluster: ClusterState, settings: Settings) -> Iterator[datet
             yield from (match.tolerated_until for match in repair_matches(node.node, settings))
 
 
-_WINDOWS_MAX: Final = 50
-"""The maximum number of window changes that are searched for a new combination."""
-
-
-def next_opening(
-    windows: Windows, now: datetime, seen: Collection[tuple[bool, ...]]
-) -> datetime | None:
-    """Return when windows are next in a combination that is not in ``seen``, None if never.
-
-    Consolidation evaluates nothing while its budget is closed, so nothing reports that it waits.
-    """
-    at = now
-    for _ in range(_WINDOWS_MAX):
-        moments = windows.change_times(at)
-        following = min((m for m in moments if m is not None and m > at), default=None)
-        if following is None or following - now > HORIZON:
-            return None
-        at = following
-        if windows.active_flags(at) not in seen:
-            return at
-    return None
-
-
 LAUNCH: Final = timedelta(minutes=1)
 """How long it takes from a launch to a node that is ready."""
 REMOVAL: Final = timedelta(minutes=1)
 """How long it takes to drain a node and to terminate its instance."""
 REBOOT: Final = timedelta(minutes=5)
 """How long it takes to drain a node, to reboot it, and until it is ready."""
-HORIZON: Final = timedelta(days=30)
-"""How far ahead a fleet is continued; what waits longer never ends."""
-
 _NODE: Final = 100
 """Creating a scheduler costs as much as evaluating each node this many times."""
 _POD: Final = 50
@@ -304,7 +274,7 @@ def continue_fleet(
     these plans.
     """
     chance, shared = chance or Chance(), shared or SharedWork()
-    cache = shared.cache(inputs)
+    cache, binder = shared.cache(inputs), shared.binder(inputs.settings)
     history = close_healthy_waves(history, inputs.settings, start)
     first_plan = _first_plan(inputs, world, start, history, work, shared)
     world, facts = first_plan.world, first_plan.facts
@@ -314,25 +284,17 @@ def continue_fleet(
         inputs, world, facts, start, start, history, sum_dollars(world.node_prices.values()),
         schedulers=shared.schedulers,
     )  # fmt: skip
-    binder, number = shared.binder(inputs.settings), 0
-    quiet, seen = rest, set[tuple[bool, ...]]()
+    number, quiet, seen = 0, rest, set[tuple[bool, ...]]()
     while not (number and work.is_used_up) and number != answers:
+        salt = f"rest\n{number}"
+        answer = first_plan.answer
         if number:
-            history = close_healthy_waves(rest.history, inputs.settings, rest.at)
-            facts = with_cluster(facts, _inputs_at(inputs, rest.world, rest.at, history), cache)
-            answer = _decide_within_limit(facts, f"rest\n{number}", work, cache)
-        else:
-            answer = first_plan.answer
-        static = static_claims(
-            facts.types.ready, facts.cluster, inputs.settings, salt=f"rest\n{number}"
-        )
-        if not number:
-            first = outcome_of(facts, answer, static).cost
-            rest = with_fields(rest, drifted_first=len(facts.drift), first=first)
-        elif answer.commands:
-            rest = with_fields(rest, later=(*rest.later, *answer.commands))
+            rest = _with_present_facts(rest, cache)
+            answer = _decide_within_limit(rest.facts, salt, work, cache)
+        facts = rest.facts
+        static = static_claims(facts.types.ready, facts.cluster, inputs.settings, salt=salt)
+        rest = _with_decisions(rest, answer, static)
         number += 1
-        rest = with_fields(rest, decisions=answer, facts=facts, history=history)
         step = _apply_decisions(rest, answer, static, launcher, chance, binder)
         if step is not None:
             rest = step
@@ -340,13 +302,11 @@ def continue_fleet(
             continue
         if work.has_cut_plan:
             break  # a plan that could not evaluate all nodes proves nothing
-        next_change = next_possible_change(
-            rest.world.cluster, facts.pools, inputs.settings, answer.deferred, rest.at
-        )
+        next_change = next_possible_change(rest.world.cluster, facts, answer.deferred, rest.at)
         if not seen or next_change is not None:
             quiet = rest
         seen.add(windows.active_flags(rest.at))
-        opening = next_opening(windows, rest.at, seen)
+        opening = windows.next_opening(rest.at, seen)
         following = min((at for at in (next_change, opening) if at is not None), default=None)
         if following is None:
             return with_fields(quiet, rested=True)
@@ -354,6 +314,25 @@ def continue_fleet(
             return quiet
         rest = with_fields(rest, at=following)
     return with_fields(rest, ended=True)
+
+
+def _with_decisions(
+    rest: RestResult, decisions: Decisions, static: Sequence[PlannedClaim]
+) -> RestResult:
+    """Return the result with the decisions for its facts; ``static`` are claims of static pools."""
+    if rest.first is None:
+        first = outcome_of(rest.facts, decisions, static).cost
+        rest = with_fields(rest, drifted_first=len(rest.facts.drift), first=first)
+    elif decisions.commands:
+        rest = with_fields(rest, later=(*rest.later, *decisions.commands))
+    return with_fields(rest, decisions=decisions)
+
+
+def _with_present_facts(rest: RestResult, cache: FactsCache) -> RestResult:
+    """Return the result with what holds at its moment: the history, and the facts for a plan."""
+    history = close_healthy_waves(rest.history, rest.inputs.settings, rest.at)
+    now = _inputs_at(rest.inputs, rest.world, rest.at, history)
+    return with_fields(rest, history=history, facts=with_cluster(rest.facts, now, cache))
 
 
 def _first_plan(

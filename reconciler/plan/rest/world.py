@@ -21,6 +21,7 @@ from reconciler.model.kubernetes.cluster import (
     PodDisruptionBudget,
     PodDisruptionBudgetStatus,
 )
+from reconciler.model.kubernetes.devices import ResourceSlice
 from reconciler.model.kubernetes.eviction import disruptions_allowed
 from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.kubernetes.node import CSINode
@@ -225,6 +226,11 @@ class FleetTransition:
     bounded: frozenset[str] = frozenset()
     rebooted: frozenset[str] = frozenset()
 
+    @property
+    def resource_slices(self) -> list[ResourceSlice]:
+        """The devices of the new nodes."""
+        return [item for node in self.launched for item in node.resource_slices]
+
 
 def _claim_name(launched: LaunchedNode) -> str:
     assert launched.node.claim is not None
@@ -285,11 +291,10 @@ def _cluster_after(
         for pods in (cluster.pending, displaced)
     )
     joining = sorted((n.name for n in fresh), key=lambda name: chance.share("joining", name))
-    slices = (item for node in moves.launched for item in node.resource_slices)
     cluster = with_fields(
         cluster,
         csi_nodes=_csi_nodes_after(cluster, moves.launched),
-        resource_slices=(*cluster.resource_slices, *slices),
+        resource_slices=(*cluster.resource_slices, *moves.resource_slices),
     )
     queue = WaitingPods(waiting, evicted, joining, moves.placed_on)
     found = bind_pods(cluster, nodes, queue, chance.seed, binder)
@@ -298,9 +303,9 @@ def _cluster_after(
     again = (p for p in preempted.values() if p.is_reschedulable)
     displaced = list({p.key: p for p in (*displaced, *cluster.pending, *again)}.values())
     changed = {
-        pod.key: _running_pod(pod, bound[pod.key], now) for pod in displaced if pod.key in bound
+        pod.key: _running_pod(pod, bound[pod.key], now) if pod.key in bound else pod
+        for pod in displaced
     }
-    changed |= {pod.key: pod for pod in displaced if pod.key not in bound}
     arriving: dict[str, list[Pod]] = {}
     for pod in changed.values():
         if pod.spec.node_name:
