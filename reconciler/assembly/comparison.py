@@ -12,13 +12,14 @@ from reconciler.assembly.snapshots import read_cluster
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.objects import node_pools
 from reconciler.desired.settings.layers import DEFAULT, OF_ZONES
+from reconciler.desired.workloads.pods import workloads_of
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import InvalidFleetError, UsageError
 from reconciler.model.settings import DataSource, DecisionRules
 from reconciler.model.text.counting import format_list
 from reconciler.model.text.paths import is_below
 from reconciler.model.text.quoting import quote_value
-from reconciler.observed.allocation import Grouping
+from reconciler.observed.allocation import choose_grouping
 from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import cluster_state
 from reconciler.source.resource import EC2
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from reconciler.desired.lock import Lock
     from reconciler.desired.settings.layers import Resolved
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
+    from reconciler.model.kubernetes.pod import Pod
     from reconciler.model.settings import Settings
     from reconciler.observed.state import ClusterState
     from reconciler.plan.make.inputs import Inputs
@@ -113,7 +115,6 @@ def with_base_inputs(
         compared_with="base",
         revision=replace(facts.revision, base=base.head),
         base_policies=base.policies,
-        cost_by=Grouping.from_text(request.cost_by),
         diagnostics=(*facts.diagnostics, *_renamed_fleet(base, request, facts)),
     )
     against = base_inputs(base, request, facts, resolve)
@@ -121,7 +122,16 @@ def with_base_inputs(
         return replace(facts, diagnostics=(*facts.diagnostics, _invalid_base(base)))
     if cluster is not None:
         against = replace(against, cluster=cluster)
-    return replace(facts, against=against)
+    grouping = choose_grouping(request.cost_by, _paying_pods((against, facts)))
+    return replace(facts, against=against, cost_by=grouping)
+
+
+def _paying_pods(sides: Iterable[Inputs]) -> Iterator[Pod]:
+    """Yield the pods of both revisions: those that run, and those of files beside a cluster."""
+    for side in sides:
+        yield from side.cluster.pods
+        if side.observation != "workloads":
+            yield from workloads_of(side.fleet)[0].pods
 
 
 def _renamed_fleet(base: sources.Base, request: FleetRequest, head: Inputs) -> Iterator[Diagnostic]:
@@ -218,7 +228,8 @@ def _with_new_fleet(base: sources.Base, head: Inputs) -> Inputs:
         Severity.INFO,
         "fleet-new",
         _new_fleet_message(base),
-        hint="if its folder was renamed, `reconciler ci` finds its base by its name or its files",
+        hint="if its folder was moved or renamed, its base is found by its name, or by its files "
+        "if at least half of them are the same",
     )
     head = replace(
         head,

@@ -108,6 +108,20 @@ class Grouping:
 BY_NAMESPACE: Final = Grouping()
 
 
+def choose_grouping(text: str, pods: Iterable[Pod]) -> Grouping:
+    """Return the grouping that is asked for, else the one that tells the payers apart.
+
+    That is the namespace, or the workload where all pods that pay are in one namespace.
+
+    Raises:
+        ValueError: ``text`` is neither empty nor a grouping.
+    """
+    if text:
+        return Grouping.from_text(text)
+    namespaces = {pod.namespace for pod in pods if pod.is_reschedulable}
+    return Grouping(by_workload=len(namespaces) == 1)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeCost:
     """A node whose cost is divided: billionths of a dollar an hour, and the pods that pay for it.

@@ -43,7 +43,7 @@ from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.settings import ClusterKind
-from reconciler.observed.allocation import BY_NAMESPACE, Grouping
+from reconciler.observed.allocation import BY_NAMESPACE, Grouping, choose_grouping
 from reconciler.observed.identity import identify_nodes
 from reconciler.observed.snapshot import Snapshot, read_snapshot
 from reconciler.placement.pods.replicas import autoscalers_of
@@ -284,7 +284,8 @@ def read_simulation(
             catalog = known.base_catalog if known is not None else None
             base = read_simulated_fleet(request.at_base, found, phase, catalog)
             _expect_one_region(base.settings.region, head.settings.region)
-    by = Grouping.from_text(request.cost_by)
+    pods = (*(base or head).workloads.pods, *head.workloads.pods)
+    by = choose_grouping(request.cost_by, pods if found is None else found.pods)
     return SimulationInputs(start, found, head, base, digest, by)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from dataclasses import replace as with_fields
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.assembly.capturing import (
@@ -353,6 +354,7 @@ def _with_simulated_change(facts: Inputs, request: FleetRequest, snapshot: Snaps
 
     observed = identify_nodes(snapshot).snapshot if facts.observation != "workloads" else None
     catalogs = (facts.catalog, (facts.against or facts).catalog)
+    request = with_fields(request, cost_by=str(facts.cost_by))
     return replace(facts, simulation=SimulatedChange(request, facts.now, observed, *catalogs))
 
 

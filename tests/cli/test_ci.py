@@ -338,6 +338,11 @@ def test_a_fleet_with_the_name_of_its_folder_is_known_by_its_files(
         alone = json.loads(capsys.readouterr().out)
         assert alone["atRest"] == plan["atRest"]
         assert "fleet-new" not in [one["code"] for one in alone["diagnostics"]]
+        with chdir(folder):
+            assert main(["simulate", path, "--base", "main", "-o", "json"]) == 0
+        simulated = capsys.readouterr()
+        assert "the fleet is new" not in simulated.err
+        assert json.loads(simulated.out)["merge"] is not None
 
 
 def test_a_folder_with_other_files_is_another_fleet(

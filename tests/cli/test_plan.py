@@ -398,6 +398,21 @@ def test_a_change_names_those_who_pay_for_it(plan, repository: Path, by: str | N
         assert "Cost by namespace" in plan("-o", "markdown", "--base", "HEAD~1").out
 
 
+def test_a_fleet_of_one_namespace_names_the_workloads_that_pay(plan, repository: Path) -> None:
+    other = DEPLOYMENT.replace("name: api", "name: search")
+    (repository / "other.yaml").write_text(other)
+    commit_all(repository)
+    (repository / "other.yaml").write_text(other.replace("replicas: 3", "replicas: 9"))
+    commit_all(repository)
+
+    change = json.loads(plan("-o", "json", "--base", "HEAD~1").out)["atRest"]
+
+    assert change["shares"]["by"] == "workload"
+    assert {"Deployment web/search", "Deployment web/api"} <= change["shares"]["groups"].keys()
+    named = json.loads(plan("-o", "json", "--base", "HEAD~1", "--by", "namespace").out)
+    assert named["atRest"]["shares"]["by"] == "namespace"
+
+
 def test_who_pays_is_a_question_about_a_change() -> None:
     with pytest.raises(UsageError, match="--by shows who pays for a change"):
         request_of(["plan", "--by", "namespace"])

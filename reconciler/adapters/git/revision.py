@@ -315,11 +315,37 @@ def changed_files(folder: str, base: str, folders: tuple[str, ...]) -> ChangedFi
     return ChangedFiles(repository.top, before, ancestor, paths, known)
 
 
-def share_kept(folder: str, base: str, path: str, head_path: str) -> float:
-    """Return the share of the files of ``path`` at ``base`` that are the same in another folder.
+def shares_kept(
+    folder: str, base: str, before: Collection[str], after: Collection[str]
+) -> dict[tuple[str, str], float]:
+    """Return the share of the files of each folder at ``base`` that are the same in each other one.
 
-    ``head_path`` is that folder at the head of the repository around ``folder``; it is 0 if one of
-    them is not there.
+    ``before`` are folders at ``base``, and ``after`` those at the head of the repository around
+    ``folder``. The share is 0 if one of them is not there.
+
+    Raises:
+        UsageError: ``base`` is not a commit.
+        UnreadableError: git cannot read the repository.
+    """
+    repository = find_repository(folder)
+    if repository is None or not before or not after:
+        return {}
+    with (
+        repository_view(repository, folder) as view,
+        closing(open_objects(view, folder)) as objects,
+    ):
+        tree, head = objects.root(commit_of(view, base)), objects.root(commit_of(view, "HEAD"))
+        old = {path: _files_below(tree, path) for path in before}
+        new = {path: _files_below(head, path) for path in after}
+    return {
+        (one, other): len(files & new[other]) / len(files) if files else 0.0
+        for one, files in old.items()
+        for other in new
+    }
+
+
+def has_fleet_files(folder: str, base: str) -> bool:
+    """Return whether the folder has a file at ``base`` that may belong to a fleet.
 
     Raises:
         UsageError: ``base`` is not a commit.
@@ -327,21 +353,22 @@ def share_kept(folder: str, base: str, path: str, head_path: str) -> float:
     """
     repository = find_repository(folder)
     if repository is None:
-        return 0.0
+        return False
+    path = os.path.relpath(os.path.realpath(folder), os.path.realpath(repository.top))
     with (
         repository_view(repository, folder) as view,
         closing(open_objects(view, folder)) as objects,
     ):
-        before = objects.root(commit_of(view, base)).find_entry(path)
-        after = objects.root(commit_of(view, "HEAD")).find_entry(head_path)
-        if before is None or after is None:
-            return 0.0
-        old, new = (
-            {(entry.path.removeprefix(tree.path), entry.oid) for entry in walk_files(tree)}
-            for tree in (before, after)
-            if tree.kind == "tree"
-        )
-    return len(old & new) / len(old) if old else 0.0
+        tree = objects.root(commit_of(view, base))
+        return any(is_fleet_file(name) for name, _ in _files_below(tree, path.replace(os.sep, "/")))
+
+
+def _files_below(root: TreeObject, path: str) -> set[tuple[str, str]]:
+    """Return the files of a folder, each with its path in it and its content's name."""
+    tree = root if path == "." else root.find_entry(path)
+    if tree is None or tree.kind != "tree":
+        return set()
+    return {(entry.path.removeprefix(tree.path), entry.oid) for entry in walk_files(tree)}
 
 
 _OF_ONE, _OF_OTHER, _BELOW = 1, 2, 4

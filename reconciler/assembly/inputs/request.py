@@ -45,8 +45,8 @@ class FleetRequest(StateRequest):
     else from 0 (the minimum) to 100 (the maximum).
     ``manifests`` are files with rendered objects (``-`` is stdin), beside those of the folder or,
     with ``is_instead``, instead of them: then only the configuration of the folder counts.
-    ``cost_by`` is how the cost of a change is divided among workloads (``--by``). ``durations`` are
-    how long the pods of CronJobs run, by ``namespace/name`` or by name.
+    ``cost_by`` is how the cost of a change is divided among workloads (``--by``), empty by default.
+    ``durations`` are how long the pods of CronJobs run, by ``namespace/name`` or by name.
     ``is_of_cluster`` is whether the NodePools and settings are those of the cluster itself, without
     any file, and ``overrides`` are files with objects in place of those of the same name.
     ``is_in_ci`` is whether a job of a CI service plans a commit.
@@ -67,7 +67,7 @@ class FleetRequest(StateRequest):
     replicas_percent: int | None = None
     manifests: tuple[str, ...] = ()
     is_instead: bool = False
-    cost_by: str = "namespace"
+    cost_by: str = ""
     is_of_cluster: bool = False
     overrides: tuple[str, ...] = ()
     durations: tuple[tuple[str, timedelta], ...] = ()

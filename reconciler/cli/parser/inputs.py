@@ -363,7 +363,7 @@ def fleet_request(args: argparse.Namespace, path: str | None) -> FleetRequest:
         settings=_settings_of(args),
         replicas_percent=_replicas_percent(getattr(args, "replicas", "present")),
         is_instead=bool(manifests) and path is None and repo is None and below is None,
-        cost_by=str(getattr(args, "cost_by", None) or "namespace"),
+        cost_by=str(getattr(args, "cost_by", None) or ""),
         durations=tuple(map(_duration_of, getattr(args, "duration", ()))),
     )
 

@@ -11,14 +11,18 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.adapters.git.repository import find_repository
 from reconciler.model.diagnostics import Severity
 from reconciler.model.errors import ReconcilerError, UsageError
 from reconciler.model.text.paths import is_below
 from reconciler.source.resource import CONFIG_FILES
+
+if TYPE_CHECKING:
+    from reconciler.assembly.inputs.request import FleetRequest
 
 FLEETS_MAX: Final = 50
 _FOLDERS_MAX: Final = 20_000
@@ -104,18 +108,29 @@ def changed_fleets(
     return _Comparison(existing, missing, base, are_named=are_named).changes()
 
 
-def former_folder(fleet: str, base: str) -> str | None:
-    """Return the folder of a fleet at ``base`` if it has been moved or renamed since.
+def at_former_folder(request: FleetRequest) -> FleetRequest:
+    """Return the request with the folder at its base, if it has been moved or renamed since.
+
+    A folder with files of a fleet at the base has not.
 
     Raises:
-        UsageError: ``base`` is not a commit of the repository.
+        UsageError: the base is not a commit of the repository.
+        UnreadableError: git cannot read the repository.
     """
+    if request.base is None or request.ref or request.repo or request.manifests:
+        return request
+    fleet = request.path or "."
     repository = find_repository(fleet)
-    if repository is None:
-        return None
+    if repository is None or not os.path.isdir(fleet):
+        return request
+    from reconciler.adapters.git.revision import has_fleet_files
+
+    if has_fleet_files(fleet, request.base):
+        return request
     around = os.path.relpath(repository.top)
-    found = _Comparison([fleet], [], base, are_named=True, around=around).changes()
-    return next((one.base_path for one in found if not one.is_removed), None)
+    found = _Comparison([fleet], [], request.base, are_named=True, around=around).changes()
+    folder = next((one.base_path for one in found if not one.is_removed), None)
+    return request if folder is None else replace(request, base_path=folder)
 
 
 def _missing_error(fleet: str) -> UsageError:
@@ -196,21 +211,20 @@ class _Comparison:
 
         Most of its files are the same, as where git finds that a file was renamed.
         """
+        from reconciler.adapters.git.revision import shares_kept
+
         left = [b for b in before if b not in matches.values() and b.may_have_folder_name]
+        new = [one for one in head if one not in matches and one.may_have_folder_name]
+        kept = shares_kept(
+            self._place, self._base, {one.path for one in left}, {one.path for one in new}
+        )
         found: dict[_Known, _Known] = {}
-        for one in head:
-            if one in matches or not one.may_have_folder_name:
-                continue
-            shares = [(self._share_kept(b, one), b) for b in left if b not in found.values()]
+        for one in new:
+            shares = [(kept[b.path, one.path], b) for b in left if b not in found.values()]
             share, best = max(shares, default=(0.0, one))
             if share >= _SAME_FILES_MIN:
                 found[one] = best
         return found
-
-    def _share_kept(self, before: _Known, after: _Known) -> float:
-        from reconciler.adapters.git.revision import share_kept
-
-        return share_kept(self._place, self._base, before.path, after.path)
 
     def _is_named(self, one: _Known | None) -> bool:
         return one is not None and (one.path in self._existing or one.path in self._missing)

@@ -210,6 +210,7 @@ def run(request: PlanRequest) -> int:
     from reconciler.assembly.inputs.sources import stated_durations
     from reconciler.backtest.change import expect_base, with_backtest
     from reconciler.cli.output.progressline import show_progress
+    from reconciler.cli.pullrequest.fleets import at_former_folder
     from reconciler.simulate.planinputs import read_inputs
 
     expect_base(request.trace, request.fleet.base)
@@ -217,11 +218,8 @@ def run(request: PlanRequest) -> int:
         timings = Timings(line.enter)
         with timings("read"):
             operator = policies.operator_policies(request.fleet, request.policies)
+            request = dataclass_replace(request, fleet=at_former_folder(request.fleet))
         inputs = read_inputs(request.fleet, timings, request.what_if)
-        moved = _with_former_folder(request, inputs)
-        if moved is not request:
-            request = moved
-            inputs = read_inputs(request.fleet, timings, request.what_if)
         rules = policies.policies_of(operator, inputs)
         policies.expect_known_policies(request.fail_on, rules)
         from msgspec.structs import replace
@@ -248,20 +246,6 @@ def run(request: PlanRequest) -> int:
         return exitcode.REFUSED
     changed = request.detailed_exit_code and not plan.is_empty
     return exitcode.CHANGES if changed else exitcode.DONE
-
-
-def _with_former_folder(request: PlanRequest, inputs: Inputs) -> PlanRequest:
-    """Return the request with the folder at the base, if that of a new fleet was only renamed."""
-    fleet = request.fleet
-    is_new = any(finding.code == "fleet-new" for finding in inputs.diagnostics)
-    if not is_new or fleet.base is None or fleet.ref or fleet.repo or fleet.manifests:
-        return request
-    from reconciler.cli.pullrequest.fleets import former_folder
-
-    folder = former_folder(fleet.path or ".", fleet.base)
-    if folder is None:
-        return request
-    return dataclass_replace(request, fleet=dataclass_replace(fleet, base_path=folder))
 
 
 def _print_refusal(plan: Plan, refused: Sequence[JudgedPolicy], request: PlanRequest) -> bool:

@@ -138,8 +138,9 @@ def _without_missing_base(request: SimulateRequest) -> SimulateRequest:
     if request.fleet.base is None:
         return request
     from reconciler.assembly.comparison import without_missing_base
+    from reconciler.cli.pullrequest.fleets import at_former_folder
 
-    fleet, why = without_missing_base(request.fleet)
+    fleet, why = without_missing_base(at_former_folder(request.fleet))
     if why:
         print(one_line(f"Note: {why}"), file=sys.stderr)
     return replace(request, fleet=fleet)
