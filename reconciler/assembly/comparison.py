@@ -115,7 +115,11 @@ def with_base_inputs(
         compared_with="base",
         revision=replace(facts.revision, base=base.head),
         base_policies=base.policies,
-        diagnostics=(*facts.diagnostics, *_renamed_fleet(base, request, facts)),
+        diagnostics=(
+            *facts.diagnostics,
+            *_renamed_fleet(base, request, facts),
+            *_unstated_region(base, request, facts),
+        ),
     )
     against = base_inputs(base, request, facts, resolve)
     if against is None:
@@ -204,12 +208,31 @@ def with_one_region(request: FleetRequest, head: Fleet, base: sources.Base | Non
         sources.settings_of(request, head),
         sources.settings_of(request.at_base, base.fleet),
     )
-    unknown = [side for side in sides if side.origins["aws.region"] == DEFAULT]
-    derived = [side for side in sides if side.origins["aws.region"] == OF_ZONES]
-    if len(unknown) != 1 or len(derived) != 1:
+    if {side.origins["aws.region"] for side in sides} != {DEFAULT, OF_ZONES}:
         return request
-    region = f"aws.region={derived[0].settings.region}"
+    (derived,) = (side for side in sides if side.origins["aws.region"] == OF_ZONES)
+    region = f"aws.region={derived.settings.region}"
     return replace_request(request, settings=(*request.settings, region))
+
+
+def _unstated_region(
+    base: sources.Base, request: FleetRequest, head: Inputs
+) -> Iterator[Diagnostic]:
+    """Yield that only the base tells the region: later plans, without it, take another one."""
+    alone = replace_request(request, settings=request.settings[:-1])
+    if not request.settings or with_one_region(alone, head.fleet, base) != request:
+        return
+    later = sources.settings_of(alone, head.fleet)
+    if later.origins["aws.region"] != DEFAULT:
+        return
+    region = head.settings.region
+    yield Diagnostic(
+        Severity.WARNING,
+        "region-unstated",
+        f"This change removes the last zone that tells the region: it is compared in {region}, "
+        f"but later plans take {later.settings.region}",
+        hint=f"write `aws: {{region: {region}}}` into reconciler.yaml",
+    )
 
 
 def _new_fleet_message(base: sources.Base) -> str:

@@ -641,6 +641,11 @@ def test_zones_that_only_one_revision_requires_tell_the_region_of_both(
     assert "region-changed" not in [d["code"] for d in found["diagnostics"]]
     (catalog,) = [d["message"] for d in found["diagnostics"] if d["code"] == "catalog"]
     assert catalog.endswith("eu-west-1")
+    unstated = (
+        "This change removes the last zone that tells the region: it is compared in eu-west-1, but "
+        "later plans take us-east-1."
+    )
+    assert (unstated in found["summary"]["text"]) is removes
 
 
 def a_fleet_in(folder: Path) -> Path:

@@ -403,7 +403,7 @@ def test_the_section_names_the_pod_of_the_headline(
     assert section.rows[0].cells[0] == Name(shown)
 
 
-def test_a_pod_that_a_limit_keeps_from_new_nodes_is_named_and_fails_no_job() -> None:
+def test_a_pod_that_a_limit_keeps_from_new_nodes_is_named_and_fails_a_job() -> None:
     lost = later(1, 0, unschedulable=("a/b", "a/c"), limited=("a/c",))
     plan = a_plan(at_rest=change(1, 1, new_nodes=lost))
     lines = summary_lines(plan)
@@ -411,7 +411,8 @@ def test_a_pod_that_a_limit_keeps_from_new_nodes_is_named_and_fails_no_job() -> 
         "1 pod runs only until its present node is gone, because of the limits of NodePools: a/c."
         in lines
     )
-    assert pods_at_fault(plan) == ["a/b"]
+    assert pods_at_fault(plan) == ["a/b", "a/c"]
+    assert "2 pods become unschedulable once their nodes are gone" in lines[0]
 
 
 def test_a_run_that_loses_fewer_pods_than_another_decides_what_is_lost() -> None:

@@ -10,6 +10,7 @@ from reconciler.plan.value.plan import Plan
 
 _RISKS: Final = (
     "fleet-renamed",
+    "region-unstated",
     "image-version",
     "change-not-included",
     "cost-of-requests",

@@ -49,14 +49,14 @@ LASTING: Final = (
 def pods_at_fault(plan: Plan) -> list[str]:
     """Return the pods for which a plan fails: with a base, only those that the change breaks.
 
-    A pod that runs until its node is gone, and then only waits for a limit, is not one of them.
+    A pod that only runs until its node is gone is one of them, also if what keeps it from new nodes
+    is a limit. The order of launches may decide how many pods fit below a limit, but these are
+    those of the run that loses the fewest.
     """
     change = plan.at_rest
     if change is None or change.bounds is not None:
         return unschedulable_pods(plan)
-    limited = set(change.new_nodes.limited) if change.new_nodes is not None else set()
-    stranded = (pod for pod in stranded_pods(plan) if pod not in limited)
-    return sorted({*change.newly_unschedulable, *stranded})
+    return sorted({*change.newly_unschedulable, *stranded_pods(plan)})
 
 
 def pods_placed_later(plan: Plan) -> list[str]:
