@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from math import fsum
 from typing import Final
@@ -18,6 +18,7 @@ from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.plan.value.costs import DRAINING, NOT_JOINED, Backtest
 from reconciler.plan.value.nodes import UnschedulablePod, limiting_pool
+from reconciler.plan.value.plan import Plan
 from reconciler.plan.value.ranges import CostDifference, CountSpan, FleetRange
 from reconciler.plan.value.shares import CostShares
 from reconciler.ports.progress import EventKind
@@ -288,59 +289,58 @@ def _node_lives(stage: SimulationStage, start: datetime) -> tuple[Life, ...]:
 
 
 def _stuck_objects(outcome: SimulationOutcome) -> tuple[Stuck, ...]:
-    """Return what is stuck: unschedulable pods, stalled drains, blocked nodes.
-
-    Pods have the names of the workloads, which are the same in every run. A node of a NodePool
-    that was removed from git is stuck until its removal is allowed.
-    """
+    """Return what is stuck: unschedulable pods, stalled drains, blocked nodes."""
     if outcome.last is None:
         return ()
     plan, seen = outcome.last.plan, outcome.last.seen
-    found = [
-        Stuck(
-            "Pod",
-            outcome.renamed.get(p.pod, p.pod),
-            limiting_pool(p),
-            p.reasons[0].code if p.reasons else "",
-            _first_reason(p),
-        )
-        for p in plan.unschedulable
-    ]
+    going = {name for command in plan.commands for name in command.node_claims}
+    going |= {c.name for c in seen.claims if c.metadata.deletion_timestamp is not None}
+    staying = [claim for claim in seen.claims if claim.name not in going]
+    return (
+        *_stuck_pods(plan, outcome.renamed),
+        *_stuck_drift(plan, going),
+        *_stuck_removals(plan, staying),
+        *(
+            Stuck("NodeClaim", c.name, c.node_pool, NOT_JOINED, _waiting_message(c, seen))
+            for c in staying
+            if c.is_true("Launched") and not c.is_true("Registered")
+        ),
+        *(
+            Stuck("NodeClaim", c.name, c.node_pool, DRAINING, _drain_message(c))
+            for c in seen.claims
+            if c.metadata.deletion_timestamp is not None
+        ),
+    )
+
+
+def _stuck_pods(plan: Plan, renamed: Mapping[str, str]) -> Iterator[Stuck]:
+    """Yield the unschedulable pods, by the names of workloads, which are the same in every run."""
+    for pod in plan.unschedulable:
+        code = pod.reasons[0].code if pod.reasons else ""
+        name = renamed.get(pod.pod, pod.pod)
+        yield Stuck("Pod", name, limiting_pool(pod), code, _first_reason(pod))
+
+
+def _stuck_drift(plan: Plan, going: Collection[str]) -> Iterator[Stuck]:
+    """Yield the drifted nodes that are not replaced, with what they wait for or what refuses."""
     waits = {d.node_claim: d.message for d in plan.deferred}
     refuses = {b.node: b.message for b in plan.blocked if b.reason == DisruptionReason.DRIFTED}
     refuses |= {b.node: b.message for b in plan.blocked if b.node not in refuses}
-    going = {name for command in plan.commands for name in command.node_claims}
-    going |= {c.name for c in seen.claims if c.metadata.deletion_timestamp is not None}
-    found += [
-        Stuck(
-            "NodeClaim",
-            d.node_claim,
-            d.node_pool,
-            d.reason,
-            waits.get(d.node_claim) or refuses.get(d.node or "") or "drifted",
-        )
-        for d in plan.drift
-        if d.node_claim not in going
-    ]
+    for drift in plan.drift:
+        if drift.node_claim not in going:
+            why = waits.get(drift.node_claim) or refuses.get(drift.node or "") or "drifted"
+            yield Stuck("NodeClaim", drift.node_claim, drift.node_pool, drift.reason, why)
+
+
+def _stuck_removals(plan: Plan, staying: Iterable[NodeClaim]) -> Iterator[Stuck]:
+    """Yield the nodes of NodePools that were removed from git, until their removal is allowed."""
     removed = str(ForcefulReason.NODE_POOL_DELETED)
     kept = {b.node: b.message for b in plan.blocked if b.reason == removed}
     kept |= {d.node or "": d.message for d in plan.deferred if d.reason == removed}
-    found += [
-        Stuck("NodeClaim", c.name, c.node_pool, removed, kept[c.status.node_name])
-        for c in seen.claims
-        if c.status.node_name in kept and c.name not in going
-    ]
-    found += [
-        Stuck("NodeClaim", c.name, c.node_pool, NOT_JOINED, _waiting_message(c, seen))
-        for c in seen.claims
-        if c.is_true("Launched") and not c.is_true("Registered") and c.name not in going
-    ]
-    found += [
-        Stuck("NodeClaim", c.name, c.node_pool, DRAINING, _drain_message(c))
-        for c in seen.claims
-        if c.metadata.deletion_timestamp is not None
-    ]
-    return tuple(found)
+    for claim in staying:
+        node = claim.status.node_name
+        if node in kept:
+            yield Stuck("NodeClaim", claim.name, claim.node_pool, removed, kept[node])
 
 
 def _first_reason(pod: UnschedulablePod) -> str:
