@@ -9,7 +9,7 @@ that contradicts it is a finding. Pure: a function from a snapshot to the one th
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf
@@ -126,42 +126,16 @@ def identify_nodes(
     are the nodes that an earlier call has checked. With ``trusts_initialized`` the amounts of an
     initialized Node count as it states them, as they do for Karpenter.
     """
-    names = host_names or {}
     claims = {instance_id_of(c.status.provider_id): c for c in snapshot.node_claims}
     claims.pop("", None)
-    claims_by_node_name = {c.status.node_name: c for c in claims.values() if c.status.node_name}
-    findings: list[Diagnostic] = []
-    conflicting: dict[str, list[Node]] = {}
-    consistent: list[Node] = []
-    for node in snapshot.nodes:
-        why = _contradiction(node, claims, claims_by_node_name, names)
-        if why:
-            findings.append(_identity_finding(PROVIDER_ID, node, why))
-            conflicting.setdefault(instance_id_of(node.spec.provider_id), [])
-            conflicting.setdefault(_instance_of_node_name(node, claims_by_node_name), [])
-        else:
-            consistent.append(node)
-    by_instance: dict[str, list[Node]] = {}
-    for node in consistent:
-        by_instance.setdefault(instance_id_of(node.spec.provider_id), []).append(node)
-    by_instance.pop("", None)
-    for identity, nodes in by_instance.items():
-        if len(nodes) > 1:
-            conflicting[identity] = nodes
-            for node in nodes:
-                others = ", ".join(n.name for n in nodes if n is not node)
-                provider_id = format_untrusted(node.spec.provider_id)
-                why = f"its providerID {provider_id} is also that of {others}"
-                findings.append(_identity_finding(PROVIDER_ID, node, why))
-    dropped = {node.name for nodes in conflicting.values() for node in nodes}
+    certain, conflicting, findings = _certain_nodes(snapshot.nodes, claims, host_names or {})
     correct = correct or CorrectNodes()
     correct.begin()
     fresh = [
         _correct_node(
             n, claims, findings, correct, trusts_amounts=trusts_initialized and _is_initialized(n)
         )
-        for n in consistent
-        if n.name not in dropped
+        for n in certain
     ]
     with_node = {instance_id_of(n.spec.provider_id) for n in fresh}
     disputed = {claims[i].name for i in conflicting if i in claims and i not in with_node}
@@ -170,6 +144,40 @@ def identify_nodes(
     return IdentifiedNodes(
         replace(snapshot, nodes=tuple(fresh)), tuple(findings), frozenset(disputed)
     )
+
+
+def _certain_nodes(
+    nodes: Sequence[Node], claims: Mapping[str, NodeClaim], host_names: Mapping[str, str]
+) -> tuple[list[Node], set[str], list[Diagnostic]]:
+    """Return the Nodes whose instance is certain, the instances of all others, and findings."""
+    claims_by_node_name = {c.status.node_name: c for c in claims.values() if c.status.node_name}
+    findings: list[Diagnostic] = []
+    conflicting: set[str] = set()
+    consistent: list[Node] = []
+    by_instance: dict[str, list[Node]] = {}
+    for node in nodes:
+        identity = instance_id_of(node.spec.provider_id)
+        why = _contradiction(node, claims, claims_by_node_name, host_names)
+        if why:
+            findings.append(_identity_finding(PROVIDER_ID, node, why))
+            conflicting |= {identity, _instance_of_node_name(node, claims_by_node_name)}
+        else:
+            consistent.append(node)
+            by_instance.setdefault(identity, []).append(node)
+    by_instance.pop("", None)
+    shared = {identity: alike for identity, alike in by_instance.items() if len(alike) > 1}
+    for alike in shared.values():
+        findings += [_shared_instance_finding(node, alike) for node in alike]
+    dropped = {node.name for alike in shared.values() for node in alike}
+    certain = [node for node in consistent if node.name not in dropped]
+    return certain, conflicting | shared.keys(), findings
+
+
+def _shared_instance_finding(node: Node, alike: Sequence[Node]) -> Diagnostic:
+    others = ", ".join(other.name for other in alike if other is not node)
+    provider_id = format_untrusted(node.spec.provider_id)
+    why = f"its providerID {provider_id} is also that of {others}"
+    return _identity_finding(PROVIDER_ID, node, why)
 
 
 def instance_id_of(provider_id: str) -> str:

@@ -102,24 +102,38 @@ def compare_command(expected: Sequence[CommandFacts], actual: CommandFacts) -> C
     """
     real = _savings(actual)
     alike = [c for c in expected if c.reason == actual.reason]
-    names = {n.name for n in actual.nodes}
-    for command in alike:
-        if {n.name for n in command.nodes} == names and _replaces_alike(command, actual):
-            return Comparison(PredictionVerdict.EXACT, "", _savings(command), real)
-    if actual.reason == DisruptionReason.EMPTY and not actual.replacements:
-        empty = {n.name for c in alike if not c.replacements for n in c.nodes}
-        if names <= empty:
-            return Comparison(PredictionVerdict.EXACT, "", real, real)
-    if actual.reason == DisruptionReason.DRIFTED:
-        for command in alike:
-            if {n.name for n in command.nodes} < names:
-                return Comparison(PredictionVerdict.EXACT, "", _savings(command), _savings(command))
+    exact = _compare_exactly(alike, actual, real)
+    if exact is not None:
+        return exact
     if not alike:
         others = ", ".join(dict.fromkeys(c.reason for c in expected)) or "no command"
         return Comparison(
             PredictionVerdict.WRONG, f"{others} predicted, not {actual.reason}", None, real
         )
     return max((_compare_alike(c, actual, real) for c in alike), key=_rank)
+
+
+def _compare_exactly(
+    alike: Sequence[CommandFacts], actual: CommandFacts, real: float | None
+) -> Comparison | None:
+    """Return the comparison of a command that was predicted for these nodes, None if none was."""
+    names = _node_names(actual)
+    for command in alike:
+        if _node_names(command) == names and _replaces_alike(command, actual):
+            return Comparison(PredictionVerdict.EXACT, "", _savings(command), real)
+    if actual.reason == DisruptionReason.EMPTY and not actual.replacements:
+        deletions = (_node_names(command) for command in alike if not command.replacements)
+        if names <= set[str]().union(*deletions):
+            return Comparison(PredictionVerdict.EXACT, "", real, real)
+    if actual.reason == DisruptionReason.DRIFTED:
+        for command in alike:
+            if _node_names(command) < names:
+                return Comparison(PredictionVerdict.EXACT, "", _savings(command), _savings(command))
+    return None
+
+
+def _node_names(command: CommandFacts) -> set[str]:
+    return {node.name for node in command.nodes}
 
 
 def _compare_alike(command: CommandFacts, actual: CommandFacts, real: float | None) -> Comparison:

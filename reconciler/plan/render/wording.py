@@ -360,23 +360,25 @@ def summarize_fields(change: Change) -> str | None:
     """
     if change.kind != "Lock" or not change.name.startswith("types") or len(change.fields) < 4:
         return None
-    pairs = [(f.old, f.new) for f in change.fields]
+    came = sum(field.old is None for field in change.fields)
+    went = sum(field.new is None for field in change.fields)
     if change.name not in ("types.onDemand", "types.spot"):
-        came = sum(old is None for old, _ in pairs)
-        went = sum(new is None for _, new in pairs)
         moved = f"{came:,} added, {went:,} removed" if came or went else "changed"
-        return f"{format_count(len(pairs), 'instance type')}: {moved}"
-    shares = [new / old - 1 for old, new in pairs if old and new is not None]
-    ends = [f"{share:+.1%}" for share in (min(shares), max(shares))] if shares else []
-    span = (
-        " from " + " to ".join(dict.fromkeys(ends))
-        if len(set(ends)) > 1
-        else "".join(f" by {end}" for end in ends[:1])
-    )
-    lost = sum(new is None for _, new in pairs)
-    found = sum(old is None for old, _ in pairs)
-    more = [f"{found:,} new" if found else "", f"{lost:,} removed" if lost else ""]
-    return ", ".join(filter(None, (f"{format_count(len(pairs), 'price')}{span}", *more)))
+        return f"{format_count(len(change.fields), 'instance type')}: {moved}"
+    parts = [f"{format_count(len(change.fields), 'price')}{_price_span(change)}"]
+    parts += [f"{came:,} new"] if came else []
+    parts += [f"{went:,} removed"] if went else []
+    return ", ".join(parts)
+
+
+def _price_span(change: Change) -> str:
+    """Return the least and the largest change of prices, which may be the same."""
+    prices = [(f.old, f.new) for f in change.fields]
+    shares = [new / old - 1 for old, new in prices if old and new is not None]
+    if not shares:
+        return ""
+    low, high = f"{min(shares):+.1%}", f"{max(shares):+.1%}"
+    return f" by {low}" if low == high else f" from {low} to {high}"
 
 
 class NoteText(NamedTuple):
