@@ -12,7 +12,8 @@ Two formats are read, plain or gzipped, and recognized by their first line:
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
@@ -28,7 +29,7 @@ from reconciler.backtest.market import (
     TracedRefusal,
     market_of,
 )
-from reconciler.model.decode import describe_mismatch
+from reconciler.model.decode import describe_mismatch, expect_values
 from reconciler.model.errors import UnreadableError
 from reconciler.model.history import RecordedNode
 from reconciler.model.kubernetes.cluster import DaemonSet, DaemonSetSpec, PodTemplate
@@ -38,7 +39,7 @@ from reconciler.model.kubernetes.taint import Toleration
 from reconciler.model.resources import CPU, MEMORY
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.visible import one_line
-from reconciler.observed.isolation import check_spec
+from reconciler.observed.isolation import OBJECT_BYTES_MAX, check_spec
 from reconciler.source.compressed import decompress
 
 API: Final = "reconciler/v1"
@@ -51,6 +52,8 @@ PODS_MAX: Final = 2_000_000
 SECONDS_MAX: Final = 10 * 366 * 86_400
 SECONDS_DIGITS: Final = 6
 """Times are rounded to the microsecond."""
+_SPLIT: Final = "split it into shorter traces"
+_LINE: Final = re.compile(rb"\S[^\n]*")
 _OPENB: Final = (
     "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time", "deletion_time",
     "scheduled_time",
@@ -164,19 +167,16 @@ def read_trace(content: bytes, where: str) -> Trace:
     Raises:
         UnreadableError: it is too large, or a line cannot be read.
     """
-    plain = decompress(content, BYTES_MAX, where, size_remedy="split it into shorter traces")
-    try:
-        text = plain.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = plain[: error.start].count(b"\n") + 1
-        raise _line_error(where, line, "is not UTF-8") from error
-    first = text.partition("\n")[0]
+    plain = decompress(content, BYTES_MAX, where, size_remedy=_SPLIT)
+    expect_values(plain, where, remedy=_SPLIT)
     digest = sha256(plain).hexdigest()
-    if first.lstrip().startswith("{"):
-        return replace(_parse_own_format(text, where), digest=digest)
-    columns = [column.strip() for column in first.strip().split(",")]
+    plain = plain.removeprefix(b"\xef\xbb\xbf")
+    first = next(_text_lines(plain, where), (1, ""))[1]
+    if first.startswith("{"):
+        return replace(_parse_own_format(plain, where), digest=digest)
+    columns = [column.strip() for column in first.split(",")]
     if set(_OPENB) <= set(columns):
-        return replace(_parse_openb(text, where), digest=digest)
+        return replace(_parse_openb(plain, where), digest=digest)
     raise UnreadableError(
         f"is not a trace: its first line is {quote_value(first, 80)}",
         where=f"{where}:1",
@@ -184,20 +184,35 @@ def read_trace(content: bytes, where: str) -> Trace:
     )
 
 
+def _text_lines(plain: bytes, where: str) -> Iterator[tuple[int, str]]:
+    """Yield each line that is not blank, with its number, without the spaces around it.
+
+    Lines are cut one by one: a list of a billion empty ones takes more memory than a machine has.
+    """
+    number, position = 1, 0
+    for found in _LINE.finditer(plain):
+        number += plain.count(b"\n", position, found.start())
+        position = found.start()
+        if found.end() - position > OBJECT_BYTES_MAX:
+            raise _line_error(where, number, f"has more than {OBJECT_BYTES_MAX >> 20} MiB")
+        try:
+            yield number, found[0].rstrip().decode()
+        except UnicodeDecodeError as error:
+            raise _line_error(where, number, "is not UTF-8") from error
+
+
 def _line_error(where: str, line: int, message: str) -> UnreadableError:
     return UnreadableError(message, where=f"{where}:{line}", remedy="correct or remove the line")
 
 
-def _parse_own_format(text: str, where: str) -> Trace:
+def _parse_own_format(plain: bytes, where: str) -> Trace:
     classes: dict[str, TraceClass] = {}
     pods: list[TracedPod] = []
     nodes: list[TracedNode] = []
     market: list[TracedPrices | TracedRefusal] = []
     names: set[str] = set()
     header: TraceHeader | None = None
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
+    for count, (number, line) in enumerate(_text_lines(plain, where), 1):
         try:
             if header is None:
                 header = _parse_header(line, where)
@@ -218,7 +233,8 @@ def _parse_own_format(text: str, where: str) -> Trace:
                 pods.append(_parse_pod(row, classes, where, number))
         except (msgspec.MsgspecError, RecursionError) as error:
             raise _line_error(where, number, one_line(describe_mismatch(error))[:200]) from error
-        _expect_within_limit(pods, where, number)
+        _expect_within_limit(len(pods), "pods", where, number)
+        _expect_within_limit(count - len(pods), "classes, nodes and prices", where, number)
     if header is None:
         raise _line_error(where, 1, "is empty")
     daemons = [made for made in classes.values() if made.is_daemon_set]
@@ -365,13 +381,12 @@ def job_of(name: str) -> OwnerReference:
     return OwnerReference("Job", name, "batch/v1", controller=True)
 
 
-def _parse_openb(text: str, where: str) -> Trace:
-    rows = csv.DictReader(text.splitlines(), strict=True)
+def _parse_openb(plain: bytes, where: str) -> Trace:
     pods: list[TracedPod] = []
     kinds: dict[tuple[int, int, int], TraceClass] = {}
     names: set[str] = set()
     rounded, last = 0, 0.0
-    for number, row in _read_rows(rows, where):
+    for number, row in _read_rows(plain, where):
         facts = _parse_numbers(row, where, number)
         name = str(row["name"])
         if not name or name in names:
@@ -390,20 +405,23 @@ def _parse_openb(text: str, where: str) -> Trace:
             TracedPod(created, _life(created, bound, deleted), _make_pod(name, kind), bound)
         )
         last = max(last, deleted)
-        _expect_within_limit(pods, where, number)
+        _expect_within_limit(len(pods), "pods", where, number)
     return _make_trace(pods, last, rounded)
 
 
-def _read_rows(rows: csv.DictReader[str], where: str) -> Iterator[tuple[int, dict[str, str]]]:
-    try:
-        for row in rows:
-            if None in row or None in row.values():
-                raise _line_error(
-                    where, rows.line_num, "does not have as many fields as the first line"
-                )
-            yield rows.line_num, row
-    except csv.Error as error:
-        raise _line_error(where, rows.reader.line_num, f"cannot be read as CSV: {error}") from error
+def _read_rows(plain: bytes, where: str) -> Iterator[tuple[int, dict[str, str]]]:
+    columns: list[str] = []
+    for number, line in _text_lines(plain, where):
+        try:
+            fields = next(csv.reader([line], strict=True))
+        except csv.Error as error:
+            raise _line_error(where, number, f"cannot be read as CSV: {error}") from error
+        if columns and len(fields) != len(columns):
+            why = "does not have as many fields as the first line"
+            raise _line_error(where, number, why)
+        if columns:
+            yield number, dict(zip(columns, fields, strict=True))
+        columns = columns or fields
 
 
 def _parse_numbers(row: Mapping[str, str], where: str, line: int) -> dict[str, float]:
@@ -437,12 +455,10 @@ def _pod_spec(cpu_milli: int, memory_mib: int, gpus: int) -> PodSpec:
     return PodSpec(containers=(Container("main", needs),), tolerations=tolerations)
 
 
-def _expect_within_limit(pods: Sequence[TracedPod], where: str, line: int) -> None:
-    if len(pods) > PODS_MAX:
+def _expect_within_limit(count: int, what: str, where: str, line: int) -> None:
+    if count > PODS_MAX:
         raise UnreadableError(
-            f"has more than {PODS_MAX:,} pods",
-            where=f"{where}:{line}",
-            remedy="split it into shorter traces",
+            f"has more than {PODS_MAX:,} {what}", where=f"{where}:{line}", remedy=_SPLIT
         )
 
 

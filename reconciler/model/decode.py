@@ -7,6 +7,8 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
+from reconciler.model.errors import UnreadableError
+
 T = TypeVar("T")
 
 _PLACE: Final = re.compile(r"(?<! ) *- at (?:`key` in )?`\$?\.?([^`]*)`$")
@@ -40,6 +42,22 @@ _PROBLEMS: Final = {
     "Integer value out of range": "is a number that is too large",
     "Number out of range": "is a number that is too large",
 }
+
+VALUES_MAX: Final = 50_000_000
+"""The maximum number of values in a document that is decoded as one, by its commas.
+
+An empty object has three characters and takes a hundred bytes of memory.
+"""
+
+
+def expect_values(content: bytes, where: str, *, remedy: str) -> None:
+    """Refuse a document that takes many times the memory of its text.
+
+    Raises:
+        UnreadableError: it has more than ``VALUES_MAX`` values.
+    """
+    if content.count(b",") > VALUES_MAX:
+        raise UnreadableError(f"has more than {VALUES_MAX:,} values", where=where, remedy=remedy)
 
 
 def decode(data: object, kind: type[T]) -> T:

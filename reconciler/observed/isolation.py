@@ -7,7 +7,6 @@ object itself might: an affected node is not disrupted and takes no pods.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -44,79 +43,7 @@ from reconciler.model.kubernetes.node import CSINode, Node, NodeStatus, csi_node
 from reconciler.model.kubernetes.pod import NodeSelectorExpression, Pod, PodSpec, PodStatus
 from reconciler.model.resources import parse_quantity
 from reconciler.model.text.quoting import quote_value
-
-# The position of an error in a snapshot, computed only if there is one.
-
-
-_BYTE: Final = re.compile(r" \(byte (\d+)\)")
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotPlace:
-    """The object ``number`` (from 1) of a snapshot, ``content`` being its whole text."""
-
-    source: str
-    content: bytes
-    number: int
-
-    def locate(self, raw: bytes | msgspec.Raw) -> str:
-        """Return ``file:line:column`` of an object in the text, otherwise the file alone.
-
-        If several objects are equal, it is the position of the first. YAML has no position here,
-        because its text is not the JSON that it was converted to.
-        """
-        at = self.content.find(bytes(raw))
-        return self.source if at < 0 else format_position(self.source, self.content, at)
-
-
-def format_position(source: str, content: bytes, at: int) -> str:
-    """Return ``file:line:column`` of a byte, both from 1; columns count characters."""
-    line = content.count(b"\n", 0, at) + 1
-    start = content.rfind(b"\n", 0, at) + 1
-    column = len(content[start:at].decode("utf-8", "replace")) + 1
-    return f"{source}:{line}:{column}"
-
-
-def expect_utf8(source: str, content: bytes) -> None:
-    """Refuse JSON that is not UTF-8: a decoder finds that out only where it reads the text.
-
-    Raises:
-        UnreadableError: a byte is none of UTF-8.
-    """
-    try:
-        content.decode()
-    except UnicodeDecodeError as error:
-        at = error.start
-        raise UnreadableError(
-            f"not a snapshot: byte 0x{content[at]:02x} is not UTF-8",
-            where=format_position(source, content, at),
-            remedy="save it as UTF-8",
-        ) from error
-
-
-def json_error_position(source: str, content: bytes, error: Exception) -> tuple[str, str]:
-    """Return the position of an error in JSON, and the error without the number of the byte.
-
-    For text that ends too early, the position is its end.
-    """
-    message = str(error)
-    found = _BYTE.search(message)
-    if found is not None:
-        offset = len(content) - len(content.lstrip())
-        return format_position(source, content, offset + int(found[1])), _BYTE.sub("", message)
-    if "truncated" in message:
-        return format_position(source, content, len(content.rstrip())), message
-    return source, describe_mismatch(error)
-
-
-def yaml_error_position(source: str, error: Exception) -> tuple[str, str]:
-    """Return the position of an error in YAML, and the error in one line."""
-    mark: Any = getattr(error, "problem_mark", None)
-    message = getattr(error, "problem", None) or str(error).splitlines()[0]
-    if mark is None:
-        return source, str(message)
-    return f"{source}:{mark.line + 1}:{mark.column + 1}", str(message)
-
+from reconciler.observed.positions import SnapshotPlace
 
 CODE: Final = "unreadable-object"
 OBJECT_BYTES_MAX: Final = 2**22

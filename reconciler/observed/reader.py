@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from reconciler.observed.fingerprint import Pods
-from reconciler.observed.isolation import SnapshotPlace
+from reconciler.observed.positions import SnapshotText
 from reconciler.observed.snapshot import (
     Snapshot,
     assemble_snapshot,
@@ -44,11 +44,12 @@ class SnapshotReader:
             UnreadableError: it is not a snapshot, or an object does not have the shape of its kind.
         """
         known, fresh, order = self._known, dict[bytes, object](), list[bytes]()
+        whole = SnapshotText(source, content)
         for number, raw in enumerate(snapshot_items(content, source), 1):
             key = blake2b(raw, digest_size=16).digest()
             item = known.get(key)
             if item is None:
-                item = decode_object(raw, SnapshotPlace(source, content, number))
+                item = decode_object(raw, whole.place(number))
             fresh[key] = item
             order.append(key)
         return self._keep_snapshot(fresh, order)
@@ -63,13 +64,14 @@ class SnapshotReader:
         known, fresh, order = self._known, dict[bytes, object](), list[bytes]()
         for source, kind, items in lists:
             head = blake2b(kind.encode(), digest_size=16)
+            whole = SnapshotText(source, b"")
             for number, raw in enumerate(items, 1):
                 text = head.copy()
                 text.update(raw)
                 key = text.digest()
                 item = known.get(key)
                 if item is None:
-                    item = decode_as_kind(raw, kind, SnapshotPlace(source, b"", number))
+                    item = decode_as_kind(raw, kind, whole.place(number))
                 fresh[key] = item
                 order.append(key)
         return self._keep_snapshot(fresh, order)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
 from typing import Annotated, Any, Final
 
 import msgspec
 
-from reconciler.model.decode import decode, describe_mismatch
+from reconciler.model.decode import decode, describe_mismatch, expect_values
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import UnreadableError
 from reconciler.model.json import JsonDict
@@ -45,18 +46,23 @@ from reconciler.model.kubernetes.devices import (
 from reconciler.model.kubernetes.metadata import HasMetadata
 from reconciler.model.kubernetes.node import CSINode, Node
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.text.quoting import quote_value
 from reconciler.observed.fingerprint import Pods
 from reconciler.observed.isolation import (
     IsolatedObject,
-    SnapshotPlace,
     expect_size,
-    expect_utf8,
     isolate_invalid,
     isolate_invalid_live,
     isolate_undecoded,
-    json_error_position,
     name_in,
+)
+from reconciler.observed.positions import (
+    CAPTURE,
+    SnapshotPlace,
+    SnapshotText,
+    expect_plain,
+    expect_utf8,
+    json_error_position,
+    no_list_error,
     yaml_error_position,
 )
 
@@ -218,8 +224,9 @@ def read_snapshot(content: bytes, source: str) -> Snapshot:
     Raises:
         UnreadableError: it is not a snapshot.
     """
+    whole = SnapshotText(source, content)
     return assemble_snapshot(
-        decode_object(raw, SnapshotPlace(source, content, number))
+        decode_object(raw, whole.place(number))
         for number, raw in enumerate(snapshot_items(content, source), 1)
     )
 
@@ -232,7 +239,8 @@ def objects_snapshot(objects: Iterable[object], source: str) -> Snapshot:
     """
     raws = (msgspec.json.encode(item) for item in objects)
     return assemble_snapshot(
-        decode_object(raw, SnapshotPlace(source, raw, number)) for number, raw in enumerate(raws, 1)
+        decode_object(raw, SnapshotText(source, raw).place(number))
+        for number, raw in enumerate(raws, 1)
     )
 
 
@@ -242,14 +250,7 @@ def _nesting_error(where: str) -> UnreadableError:
 
 _LISTS_MAX: Final = 100
 """The maximum nesting of Lists; kubectl nests none."""
-_CAPTURE: Final = "capture it with `reconciler snapshot` or `kubectl get … -A -o json`"
-_UTF16: Final = ("UTF-16, as PowerShell writes it", "save it as UTF-8")
-_FORMS: Final = {
-    b"\x1f\x8b": ("compressed with gzip", "decompress it with gunzip"),
-    b"\xff\xfe": _UTF16,
-    b"\xfe\xff": _UTF16,
-}
-"""The first bytes of files that are not text in UTF-8, what they are, and what to do."""
+OBJECTS_MAX: Final = 2_000_000
 
 
 class SkippedKind(str):
@@ -309,11 +310,11 @@ def decode_as_kind(raw: bytes | msgspec.Raw, kind: str, place: SnapshotPlace) ->
     try:
         item = _decode_struct(raw, _KINDS[kind], kind, place)
     except UnreadableError as error:
-        return isolate_undecoded(raw, _KINDS[kind], error.message, place.source)
+        return isolate_undecoded(raw, _KINDS[kind], error.message, place.text.source)
     except RecursionError:
         problem = "an object is nested too deeply"
-        return isolate_undecoded(b"{}", _KINDS[kind], problem, place.source)
-    return isolate_invalid(item, kind, lambda: place.source) or item
+        return isolate_undecoded(b"{}", _KINDS[kind], problem, place.text.source)
+    return isolate_invalid(item, kind, lambda: place.text.source) or item
 
 
 def assemble_snapshot(objects: Iterable[object]) -> Snapshot:
@@ -379,9 +380,7 @@ def snapshot_items(content: bytes, source: str) -> Iterator[bytes | msgspec.Raw]
         UnreadableError: it is neither JSON nor YAML, or has neither a List nor several objects.
     """
     text = content.lstrip()
-    for start, (form, remedy) in _FORMS.items():
-        if text.startswith(start):
-            raise UnreadableError(f"the snapshot is {form}", where=source, remedy=remedy)
+    expect_plain(text, source)
     if not text:
         raise UnreadableError(
             "the snapshot is empty",
@@ -390,13 +389,19 @@ def snapshot_items(content: bytes, source: str) -> Iterator[bytes | msgspec.Raw]
         )
     documents = [text]
     if text.startswith(b"{"):
+        expect_values(content, source, remedy=CAPTURE)
         expect_utf8(source, content)
     else:
         documents = _yaml_documents(text, source)
     if not documents:
-        raise _no_list_error("", source)
-    for document in documents:
-        yield from _unroll_list(document, source, content, is_alone=len(documents) == 1)
+        raise no_list_error("", source)
+    is_alone = len(documents) == 1
+    found = (_unroll_list(d, source, content, is_alone=is_alone) for d in documents)
+    for number, item in enumerate(chain.from_iterable(found), 1):
+        if number > OBJECTS_MAX:
+            what = f"has more than {OBJECTS_MAX:,} objects"
+            raise UnreadableError(what, where=source, remedy=CAPTURE)
+        yield item
 
 
 def _unroll_list(
@@ -418,7 +423,7 @@ def _unroll_list(
         raise UnreadableError(f"not a snapshot: {message}", where=where) from error
     if page.items is None or not page.kind.endswith("List"):
         if is_alone or page.kind in ("", "List", "Status"):
-            raise _no_list_error(page.kind, source)
+            raise no_list_error(page.kind, source)
         yield document
         return
     for item in page.items:
@@ -426,17 +431,6 @@ def _unroll_list(
             yield from _unroll_list(item, source, content, depth + 1)
         else:
             yield item
-
-
-def _no_list_error(kind: str, source: str) -> UnreadableError:
-    found = f"a single object of kind {quote_value(kind)}" if kind else "no Kubernetes object"
-    if kind == "List":
-        found = "a List without items"
-    return UnreadableError(
-        f"not a snapshot: expected a List of objects, found {found}",
-        where=source,
-        remedy=_CAPTURE,
-    )
 
 
 def _yaml_documents(text: bytes, source: str) -> list[bytes]:
@@ -454,7 +448,7 @@ def _yaml_documents(text: bytes, source: str) -> list[bytes]:
             raise UnreadableError(
                 f"not a snapshot: document {number} is not an object",
                 where=source,
-                remedy=_CAPTURE,
+                remedy=CAPTURE,
             )
     return [_yaml_to_json(d, f"document {n}", source) for n, d in enumerate(documents, 1)]
 

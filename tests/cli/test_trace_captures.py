@@ -93,6 +93,11 @@ def filtered(events: list[Event]) -> bytes:
     return json.dumps({"events": found, "searchedLogStreams": []}, indent=4).encode()
 
 
+def compact(events: list[Event]) -> bytes:
+    """Return the same on one line, as jq prints it."""
+    return json.dumps(json.loads(filtered(events)), separators=(",", ":")).encode()
+
+
 def delivered(events: list[Event]) -> bytes:
     rows = [{"id": "1", "timestamp": 1, "message": json.dumps(e)} for e in events]
     parts = [
@@ -102,7 +107,7 @@ def delivered(events: list[Event]) -> bytes:
     return gzip.compress("".join(map(json.dumps, parts)).encode())
 
 
-FORMS: list[Callable[[list[Event]], bytes]] = [lines, exported, filtered, delivered]
+FORMS: list[Callable[[list[Event]], bytes]] = [lines, exported, filtered, compact, delivered]
 
 
 def read(content: bytes) -> tuple[Trace, str]:

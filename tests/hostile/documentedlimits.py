@@ -16,6 +16,8 @@ CONSTANTS = (
     "assembly.inputs.files:BYTES_MAX",
     "assembly.inputs.files:TEXT_BYTES_MAX",
     "observed.isolation:OBJECT_BYTES_MAX",
+    "observed.snapshot:OBJECTS_MAX",
+    "model.decode:VALUES_MAX",
     "assembly.inputs.files:CATALOG_BYTES_MAX",
     "plan.approval:SIZE_MAX",
     "adapters.kubernetes.access:KUBECONFIG_BYTES_MAX",

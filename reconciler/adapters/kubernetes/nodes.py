@@ -36,7 +36,7 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.storage import claim_keys
 from reconciler.model.kubernetes.taint import DISRUPTED, UNREGISTERED, Taint
 from reconciler.model.ownership import NODE_FINALIZER
-from reconciler.observed.isolation import SnapshotPlace
+from reconciler.observed.positions import SnapshotText
 from reconciler.observed.snapshot import Snapshot, decode_as_kind
 from reconciler.ports.cluster import DrainStep
 
@@ -294,11 +294,12 @@ class Drain:
     def _read_pods(self, node: str) -> list[Pod]:
         """Return the pods that are bound to a node now, in the order of their names."""
         where = f"GET {POD.path}"
+        whole = SnapshotText(where, b"")
         found = list_items(self.api, POD, f"spec.nodeName={node}")
         try:
             pods = [
-                decode_as_kind(raw, "Pod", SnapshotPlace(where, b"", n))
-                for n, raw in enumerate(found, 1)
+                decode_as_kind(raw, "Pod", whole.place(number))
+                for number, raw in enumerate(found, 1)
             ]
         except UnreadableError as error:
             raise ClusterError(error.message, where=where) from error

@@ -21,7 +21,7 @@ from reconciler.backtest.captures.auditlog import GROUP, AuditMessage, read_audi
 from reconciler.backtest.captures.kubereplay import CapturedPeriod, read_kubereplay
 from reconciler.backtest.captures.pods import MALFORMED, line_error
 from reconciler.backtest.trace import BYTES_MAX
-from reconciler.model.decode import describe_mismatch
+from reconciler.model.decode import describe_mismatch, expect_values
 from reconciler.source.compressed import decompress
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 _DATED: Final = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,18}Z? ")
 """The time that an export of CloudWatch Logs puts before each line."""
+_SPLIT: Final = "split it into shorter captures"
+_REPLY: Final = re.compile(rb'\{\s*"(?:events|searchedLogStreams|next[A-Za-z]*Token)"\s*:')
+"""The beginning of what ``aws logs`` prints, on one line or on several."""
 _OWN: Final = b'"Trace"'
 _DELIVERY: Final = b'"messageType"'
 _JOINED: Final = re.compile(rb'\}[ \t]*(?=\{"messageType")')
@@ -54,7 +57,7 @@ def read_capture(content: bytes, where: str) -> tuple[Trace, str] | None:
     Raises:
         UnreadableError: it is too large, or a part of it cannot be read.
     """
-    plain = decompress(content, BYTES_MAX, where, size_remedy="split it into shorter captures")
+    plain = decompress(content, BYTES_MAX, where, size_remedy=_SPLIT)
     capture = _capture(plain.removeprefix(b"\xef\xbb\xbf"), where)
     if capture is None:
         return None
@@ -69,9 +72,11 @@ def _capture(plain: bytes, where: str) -> CapturedPeriod | None:
         return None
     if head.startswith(b"{") and _DELIVERY in first:
         return read_audit_log(_deliveries(plain, where), where)
-    if _DATED.match(first) or GROUP.encode() in first:
+    is_log = bool(_DATED.match(first)) or GROUP.encode() in first
+    if is_log and not _REPLY.match(head):
         return read_audit_log(_lines(plain), where)
     if head.startswith(b"{") and b'"events"' in head:
+        expect_values(plain, where, remedy=_SPLIT)
         if _KUBEREPLAY.search(head):
             return read_kubereplay(plain, where)
         return read_audit_log(_replies(plain, where), where)

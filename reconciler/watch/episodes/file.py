@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from reconciler.model.decode import describe_mismatch
+from reconciler.model.decode import describe_mismatch, expect_values
 from reconciler.model.errors import UnreadableError
 from reconciler.model.history import RecordedNode
 from reconciler.model.json import JsonDict
@@ -33,6 +33,7 @@ BYTES_MAX: Final = 1 << 30
 """The maximum size of an episode once it is decompressed."""
 _REPLACEMENTS_MAX: Final = 10_000
 _YEARS: Final = range(2000, 2400)
+_EXPECTED: Final = "pass a file that `reconciler watch` has saved"
 
 _Time = Annotated[datetime, msgspec.Meta(tz=True)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=_REPLACEMENTS_MAX)]
@@ -123,6 +124,7 @@ def decode_episode(content: bytes, name: str) -> EpisodeFile:
         UnreadableError: it is not an episode.
     """
     plain = decompress(content, BYTES_MAX, name)
+    expect_values(plain, name, remedy=_EXPECTED)
     try:
         found = msgspec.json.decode(plain, type=EpisodeFile)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -139,9 +141,7 @@ def decode_episode(content: bytes, name: str) -> EpisodeFile:
 
 
 def _not_an_episode(why: str, name: str) -> UnreadableError:
-    return UnreadableError(
-        f"not an episode: {why}", where=name, remedy="pass a file that `reconciler watch` has saved"
-    )
+    return UnreadableError(f"not an episode: {why}", where=name, remedy=_EXPECTED)
 
 
 def actions_of(episode: EpisodeFile) -> list[EpisodeAction]:
