@@ -117,29 +117,33 @@ def _lines(
     nodes = {c.status.node_name: c.name for c in claims if c.status.node_name}
     found = {p.node_claim for p in events if p.kind == EventKind.RECOVERED}
     for kind, group in groupby((p for p in events if p.kind not in _HIDDEN), key=lambda p: p.kind):
-        some = list(group)
-        at, names = some[0].at, [p.node_claim for p in some]
-        match kind:
-            case "Initialized":
-                yield at, "✓", f"{_subject(names)} ready"
-            case "Terminated":
-                yield at, "-", f"{_subject(names)} terminated"
-            case "Discarded":
-                yield at, "-", f"removed {format_count(len(some), _resource_noun(some))} from AWS"
-            case "CommandStarted":
-                yield from (
-                    (at, *_describe_command(by_id[p.command])) for p in some if p.command in by_id
-                )
-            case "CommandValidated":
-                yield from (
-                    (at, " ", _describe_validation(by_id[p.command]))
-                    for p in some
-                    if p.command in by_id
-                )
-            case _:
-                yield from (
-                    (at, *_format_event(p, nodes, found)) for p in some if kind != "Recovered"
-                )
+        alike = list(group)
+        shown = _describe_alike(kind, alike, by_id)
+        if shown is None:
+            shown = [_format_event(progress, nodes, found) for progress in alike]
+        yield from ((alike[0].at, sign, text) for sign, text in shown)
+
+
+def _describe_alike(
+    kind: str, alike: Sequence[Progress], commands: Mapping[str, RunningCommand]
+) -> list[tuple[str, str]] | None:
+    """Return the symbols and texts of events of a kind that has its own, None for other kinds."""
+    names = [p.node_claim for p in alike]
+    concerned = [commands[p.command] for p in alike if p.command in commands]
+    match kind:
+        case "Initialized":
+            return [("✓", f"{_subject(names)} ready")]
+        case "Terminated":
+            return [("-", f"{_subject(names)} terminated")]
+        case "Discarded":
+            return [("-", f"removed {format_count(len(alike), _resource_noun(alike))} from AWS")]
+        case "CommandStarted":
+            return [_describe_command(command) for command in concerned]
+        case "CommandValidated":
+            return [(" ", _describe_validation(command)) for command in concerned]
+        case "Recovered":
+            return []
+    return None
 
 
 def _resource_noun(removed: Sequence[Progress]) -> str:

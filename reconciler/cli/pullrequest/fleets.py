@@ -176,6 +176,25 @@ class _Comparison:
     def changes(self) -> list[FleetChange]:
         """Return the fleets with a difference, in the order of their folders, then removed ones."""
         before = self._fleets_at(self._base)
+        head = self._fleets_of_head(before)
+        matches = match_fleets(head, before)
+        renamed = self._renamed_folders(head, before, matches)
+        matches |= renamed
+        changed = [one for one in head if self._is_changed(one, matches.get(one))]
+        names = {one.name for one in head}
+        kept = {one for one in matches.values() if one.name in names}.union(renamed.values())
+        gone = [one for one in before if one not in kept]
+        if self._are_named:
+            gone = [one for one in gone if self._is_named(one)]
+        elif gone:
+            gone = self._without_late(gone)
+        return [
+            *(self._change_of(one, matches.get(one)) for one in changed),
+            *map(self._removal_of, gone),
+        ]
+
+    def _fleets_of_head(self, before: Sequence[_Known]) -> list[_Known]:
+        """Return the fleets of the head; all of them if one that is named is not in its folder."""
         named = {one.path: one.name for one in before}
         head = [
             _Known(path, _name_in(self._read_head(fleet), path, named.get(path, "")))
@@ -183,26 +202,13 @@ class _Comparison:
         ]
         if self._are_named and not all(one in head for one in before if self._is_named(one)):
             head += self._unnamed_fleets()
-        matches = match_fleets(head, before)
-        renamed = self._renamed_folders(head, before, matches)
-        matches |= renamed
-        found = [
-            self._change_of(one, matches.get(one))
-            for one in head
-            if (one.path in self._existing or self._is_named(matches.get(one)))
-            and (self._differs(one.path) or matches.get(one, one).path != one.path)
-        ]
-        names = {one.name for one in head}
-        gone = [
-            one for one in before
-            if one not in matches.values()
-            or (one.name not in names and one not in renamed.values())
-        ]  # fmt: skip
-        if not self._are_named and gone:
-            gone = self._without_late(gone)
-        return found + [
-            self._removal_of(one) for one in gone if not self._are_named or self._is_named(one)
-        ]
+        return head
+
+    def _is_changed(self, one: _Known, before: _Known | None) -> bool:
+        """Return whether a fleet that is compared has another content or folder than before."""
+        if one.path not in self._existing and not self._is_named(before):
+            return False
+        return self._differs(one.path) or (before is not None and before.path != one.path)
 
     def _renamed_folders(
         self, head: Sequence[_Known], before: Sequence[_Known], matches: Mapping[_Known, _Known]
@@ -245,9 +251,7 @@ class _Comparison:
 
     def _change_of(self, one: _Known, before: _Known | None) -> FleetChange:
         folder = self._existing.get(one.path) or self._shown(one.path)
-        if before is None:
-            return FleetChange(folder, self._base)
-        if before.path == one.path:
+        if before is None or before.path == one.path:
             return FleetChange(folder, self._base)
         problem = ""
         if self._are_named and before.path in self._missing:
