@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -44,21 +44,10 @@ def without_duplicates(
         UsageError: nothing decides between two different objects that make nodes.
     """
     prefer = [posixpath.normpath(path) for path in prefer]
-    groups: dict[tuple[str, str, str], list[SourceObject]] = {}
-    for item in items:
-        version, kind = item.entry.api_version, _SUCCESSORS.get(item.kind, item.kind)
-        if is_auto_mode_class(item.data):
-            kind = "EC2NodeClass"
-        space = item.entry.namespace if BUILT_IN.is_namespaced(version, kind) else ""
-        kind = BUILT_IN.object_kind(version, kind)
-        unique = item.name
-        if not unique or (not _makes_nodes(item) and any(placeholders_in(unique))):
-            unique = f" {len(groups)}"  # without a known name, each is one of its own
-        groups.setdefault((kind, space, unique), []).append(item)
     chosen: list[SourceObject] = []
     conflicts: list[list[SourceObject]] = []
     remarks: list[Diagnostic] = []
-    for group in groups.values():
+    for group in _group_by_object(items):
         winner = _choose(group, prefer)
         if winner is None:
             conflicts.append(group)
@@ -78,6 +67,22 @@ def without_duplicates(
     errors = [_conflict(group) for group in conflicts]
     kept = {id(item) for item in chosen}
     return [item for item in items if id(item) in kept], [*errors, *remarks]
+
+
+def _group_by_object(items: Sequence[SourceObject]) -> Collection[list[SourceObject]]:
+    """Return the definitions of each object; kinds that replace one another are one kind."""
+    groups: dict[tuple[str, str, str], list[SourceObject]] = {}
+    for item in items:
+        version, kind = item.entry.api_version, _SUCCESSORS.get(item.kind, item.kind)
+        if is_auto_mode_class(item.data):
+            kind = "EC2NodeClass"
+        space = item.entry.namespace if BUILT_IN.is_namespaced(version, kind) else ""
+        kind = BUILT_IN.object_kind(version, kind)
+        unique = item.name
+        if not unique or (not _makes_nodes(item) and any(placeholders_in(unique))):
+            unique = f" {len(groups)}"  # without a known name, each is one of its own
+        groups.setdefault((kind, space, unique), []).append(item)
+    return groups.values()
 
 
 def _is_older_elsewhere(other: SourceObject, winner: SourceObject, prefer: Sequence[str]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -34,6 +34,7 @@ from reconciler.initialization.objects import (
     objects_in_file,
 )
 from reconciler.initialization.templates import (
+    TemplateObjects,
     has_control_flow,
     read_templates,
     template_text,
@@ -43,12 +44,14 @@ from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.json import JsonDict
 from reconciler.model.settings import DecisionRules, Settings
+from reconciler.model.text.counting import format_count
 from reconciler.source.document import LIMITS
 from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
 from reconciler.source.schema import value_at
 
 if TYPE_CHECKING:
     from reconciler.adapters.kubernetes.api import Api
+    from reconciler.desired.sources.gitops import Rendering
 
 _TEMPLATED: Final = b"{{"
 _UNQUOTED: Final = re.compile(rb"^[ \t-]*+(?:(?<=[ \t])\{\{|[^\s#\"']++[ \t]++\{\{)", re.MULTILINE)
@@ -109,32 +112,65 @@ def _read_folder(
 ) -> FleetOrigin:  # fmt: skip
     files, refused = _read_files(path)
     files, shown = shown_states(files)
-    stated: dict[str, str] = dict(shown)
-    count, has_disabled = len(files), False
+    expanded = _Expanded(files, refused, shown)
     if path != "-" and os.path.isdir(path):
-        from reconciler.assembly.inputs.rendering import expanded_folder
-
         templates = read_templates(path, prefer, region, takes_disabled=takes_disabled)
         renderings = [*templates.releases, *charts.renderings]
-        given = files
-        files, refused = expanded_folder(path, given, refused, renderings)
-        _expect_one_overlay(path, refused)
-        unlisted = [f for f in refused if f.code == UNLISTED and f.place is not None]
-        if takes_disabled and unlisted:
-            paths = {f.place.file for f in unlisted if f.place is not None}
-            files = [*files, *(f for f in given if f.path in paths)]
-            refused = [_taken_over(f) if f.code == UNLISTED else f for f in refused]
-        files = [f for f in files if f.path not in templates.used] + templates.files
-        unused, left = without_made(templates.unused, files)
-        files += unused
-        refused = [*refused, *templates.findings, *left]
-        stated = templates.settings
-        has_disabled = templates.has_disabled or bool(unlisted)
+        expanded = _expand(path, expanded, templates, renderings, takes_disabled=takes_disabled)
+    items, unread, other_files = _read_objects(expanded.files)
+    notes = [finding for finding in expanded.refused if finding.code in _TO_COMPLETE]
+    refused = [finding for finding in expanded.refused if finding.code not in _TO_COMPLETE]
+    found = collect(items, prefer)
+    found.left_out[:0] = dict.fromkeys(map(_as_warning, [*refused, *unread]))
+    found.notes += [*charts.notes, *notes]
+    found.settings = {**expanded.settings, **found.settings}
+    found.other_files |= other_files - {item.place.file for item in found.items}
+    return FleetOrigin(found, len(files), _region_of(found), expanded.has_disabled)
+
+
+class _Expanded(NamedTuple):
+    """The files of a source with what they render to, findings, and settings that they state."""
+
+    files: Sequence[SourceFile]
+    refused: Sequence[Diagnostic]
+    settings: Mapping[str, str]
+    has_disabled: bool = False
+
+
+def _expand(
+    path: str,
+    given: _Expanded,
+    templates: TemplateObjects,
+    renderings: Sequence[Rendering],
+    *,
+    takes_disabled: bool,
+) -> _Expanded:
+    """Return the files of a folder with those that its sources and ``templates`` make."""
+    from reconciler.assembly.inputs.rendering import expanded_folder
+
+    files, refused = expanded_folder(path, given.files, given.refused, renderings)
+    _expect_one_overlay(path, refused)
+    unlisted = {f.place.file for f in refused if f.code == UNLISTED and f.place is not None}
+    if takes_disabled and unlisted:
+        files = [*files, *(f for f in given.files if f.path in unlisted)]
+        refused = [_taken_over(f) if f.code == UNLISTED else f for f in refused]
+    files = [f for f in files if f.path not in templates.used] + templates.files
+    unused, left = without_made(templates.unused, files)
+    return _Expanded(
+        [*files, *unused],
+        [*refused, *templates.findings, *left],
+        templates.settings,
+        templates.has_disabled or bool(unlisted),
+    )
+
+
+def _read_objects(
+    files: Iterable[SourceFile],
+) -> tuple[list[SourceObject], list[Diagnostic], set[str]]:
+    """Return the objects of files, findings, and the files that are not about nodes."""
     items: list[SourceObject] = []
-    left_out: list[Diagnostic] = []
+    unread: list[Diagnostic] = []
     other_files: set[str] = set()
-    notes = [finding for finding in refused if finding.code in _TO_COMPLETE]
-    left_out += [_as_warning(finding) for finding in refused if finding.code not in _TO_COMPLETE]
     for file in files:
         if file.path in (LOCK_FILE, *CONFIG_FILES):
             continue
@@ -143,13 +179,39 @@ def _read_folder(
         if findings and not any(word in file.content for word in _RELEVANT):
             other_files.add(file.path)
             continue
-        left_out += [_as_warning(_explain_template(file, finding)) for finding in findings]
-    found = collect(items, prefer)
-    found.left_out[:0] = dict.fromkeys(left_out)
-    found.notes += [*charts.notes, *notes]
-    found.settings = {**stated, **found.settings}
-    found.other_files |= other_files - {item.place.file for item in found.items}
-    return FleetOrigin(found, count, _region_of(found), has_disabled)
+        unread += [_explain_template(file, finding) for finding in findings]
+    return items, unread, other_files
+
+
+_CAUSES: Final = frozenset(
+    {
+        "empty-chart", "left-out", "missing-tool", "render-failed", "remote-source", "template",
+        "missing-source", "outside-source", "plugin-source",
+    }
+)  # fmt: skip
+"""Findings that can be the reason why no node was found."""
+_OF_NODES: Final = re.compile(
+    r"node ?-?(?:pool|class|template)|provisioner|karpenter", re.IGNORECASE
+)
+
+
+def expect_nodes(origin: FleetOrigin, path: str | None) -> None:
+    """Refuse a source without an object of nodes; ``path`` is None for a cluster.
+
+    Raises:
+        UnreadableError: there is none, with the most likely reason.
+    """
+    if origin.found.of_kind("NodePool", "EC2NodeClass"):
+        return
+    count = format_count(origin.sources, "file" if path else "kind")
+    causes = [d for d in origin.found.left_out if d.code in _CAUSES] or origin.found.left_out
+    relevant = [d for d in causes if _OF_NODES.search(str(d))] or causes
+    first = f"; the first finding is: {relevant[0]}" if relevant else ""
+    raise UnreadableError(
+        f"no NodePool, EC2NodeClass, Provisioner or AWSNodeTemplate in {count}{first}",
+        where=path or "the cluster",
+        remedy="nothing was written; without --from, `reconciler init` starts a new fleet",
+    )
 
 
 def _objects_with_placeholders(

@@ -19,9 +19,9 @@ from reconciler.cli.output.progressline import show_progress
 from reconciler.cli.parser import inputs
 from reconciler.initialization.writing import NewFile, existing_files, write_new_files
 from reconciler.model.diagnostics import Severity
-from reconciler.model.errors import ReconcilerError, UnreadableError, UsageError
+from reconciler.model.errors import ReconcilerError, UsageError
 from reconciler.model.settings import NEWEST
-from reconciler.model.text.counting import format_count, format_list
+from reconciler.model.text.counting import format_list
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.resource import CONFIG_FILES
 
@@ -130,9 +130,7 @@ def run(request: InitRequest) -> int:
     Raises:
         ReconcilerError: nothing can be read, or a file to write already exists.
     """
-    from reconciler.desired.placeholders import CLUSTER_NAME, REGION
     from reconciler.initialization import layout, pipelines
-    from reconciler.initialization.completion import complete
 
     is_new = request.source is None and not request.from_cluster
     existing = _files_in(request.folder or ".") if is_new or request.folder is None else []
@@ -141,19 +139,9 @@ def run(request: InitRequest) -> int:
     if is_new:
         _expect_no_objects(request.folder or ".", existing)
     origin = _read_origin(request)
-    if origin is not None and not origin.found.of_kind("NodePool", "EC2NodeClass"):
-        raise _nothing_found_error(request, origin)
     choices: list[str] = []
     settings = _initial_settings(request, folder, origin, choices)
-    name = str(settings["clusterName"])
-    if origin is None:
-        files = layout.starter_files(name, settings)
-    else:
-        is_known = request.name is not None or "clusterName" in origin.found.settings
-        known = {REGION: str(settings["aws.region"])}
-        known |= {CLUSTER_NAME: name} if is_known else {}
-        complete(origin.found, known, name)
-        files = layout.fleet_files(origin.found, settings)
+    files = _fleet_files(request, origin, settings)
     repository = pipelines.repository_of(folder)
     if request.ci:
         ci = pipelines.CI(request.ci)
@@ -164,9 +152,7 @@ def run(request: InitRequest) -> int:
     _expect_no_files([f for f in new if f.path in {file.path for file in files}])
     findings = _validate_files(folder, files)
     write_new_files(new)
-    noted = () if origin is None else origin.found.notes
     is_valid = not any(d.severity == "error" for d in findings)
-    undecided = [d for d in noted if d.code in _UNDECIDED and d.severity == "error"]
     outcome = layout.InitOutcome(
         folder=folder,
         settings=settings,
@@ -180,11 +166,34 @@ def run(request: InitRequest) -> int:
         next_commands=_next_commands(request, folder, is_valid=is_valid),
     )
     sys.stdout.write(layout.render(outcome))
-    return exitcode.DONE if is_valid and not undecided else exitcode.REFUSED
+    return exitcode.DONE if is_valid and not _has_undecided(origin) else exitcode.REFUSED
+
+
+def _fleet_files(
+    request: InitRequest, origin: FleetOrigin | None, settings: dict[str, object]
+) -> list[FleetFile]:
+    """Return the files of a fleet of what was found, or those that start a new one."""
+    from reconciler.desired.placeholders import CLUSTER_NAME, REGION
+    from reconciler.initialization import layout
+    from reconciler.initialization.completion import complete
+
+    name = str(settings["clusterName"])
+    if origin is None:
+        return layout.starter_files(name, settings)
+    is_known = request.name is not None or "clusterName" in origin.found.settings
+    known = {REGION: str(settings["aws.region"])}
+    known |= {CLUSTER_NAME: name} if is_known else {}
+    complete(origin.found, known, name)
+    return layout.fleet_files(origin.found, settings)
 
 
 _UNDECIDED: Final = frozenset({"duplicate-name", "migrated", "refused-object"})
-"""The findings on the source that the user has to decide, although the fleet is valid."""
+
+
+def _has_undecided(origin: FleetOrigin | None) -> bool:
+    """Return whether the user has to decide on the source, although the fleet is valid."""
+    noted = () if origin is None else origin.found.notes
+    return any(d.code in _UNDECIDED and d.severity == "error" for d in noted)
 
 
 def _target_folder(request: InitRequest, *, has_yaml: bool) -> str:
@@ -253,39 +262,22 @@ def _expect_no_fleet(folder: str) -> None:
 
 
 def _read_origin(request: InitRequest) -> FleetOrigin | None:
+    """Return what there is to take over, None for a new fleet.
+
+    Raises:
+        UnreadableError: there is no object of nodes.
+    """
     from reconciler.initialization import origins
 
     if request.source is not None:
-        return origins.from_folder(request.source, request.prefer, request.region, request.values)
-    if request.from_cluster:
+        found = origins.from_folder(request.source, request.prefer, request.region, request.values)
+    elif request.from_cluster:
         with show_progress("Reading Karpenter's objects from the cluster"):
-            return origins.from_cluster(request.context)
-    return None
-
-
-_CAUSES: Final = frozenset(
-    {
-        "empty-chart", "left-out", "missing-tool", "render-failed", "remote-source", "template",
-        "missing-source", "outside-source", "plugin-source",
-    }
-)  # fmt: skip
-"""Findings that can be the reason why no node was found."""
-_OF_NODES: Final = re.compile(
-    r"node ?-?(?:pool|class|template)|provisioner|karpenter", re.IGNORECASE
-)
-
-
-def _nothing_found_error(request: InitRequest, origin: FleetOrigin) -> Exception:
-    where = request.source or "the cluster"
-    count = format_count(origin.sources, "file" if request.source else "kind")
-    causes = [d for d in origin.found.left_out if d.code in _CAUSES] or origin.found.left_out
-    relevant = [d for d in causes if _OF_NODES.search(str(d))] or causes
-    first = f"; the first finding is: {relevant[0]}" if relevant else ""
-    return UnreadableError(
-        f"no NodePool, EC2NodeClass, Provisioner or AWSNodeTemplate in {count}{first}",
-        where=where,
-        remedy="nothing was written; without --from, `reconciler init` starts a new fleet",
-    )
+            found = origins.from_cluster(request.context)
+    else:
+        return None
+    origins.expect_nodes(found, request.source)
+    return found
 
 
 def _initial_settings(
