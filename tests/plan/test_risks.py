@@ -72,6 +72,26 @@ def test_budgets_that_a_change_closes_are_named(
 
 
 @pytest.mark.parametrize(
+    ("budget", "is_named"),
+    [
+        ({"schedule": "@daily", "duration": "23h"}, True),
+        ({"schedule": "@daily", "duration": "23h", "reasons": ["Underutilized"]}, False),
+        ({"schedule": "@daily", "duration": "1m"}, False),  # it is over
+    ],
+)
+def test_windows_that_drifted_nodes_wait_for_are_named(
+    budget: Mapping[str, Any], is_named: bool
+) -> None:
+    def labelled(value: str) -> dict[str, Any]:
+        return pool(labels={"tier": value}, budgets=[*FREE, {"nodes": "0", **budget}])
+
+    found = risks([labelled("a"), WEB], [labelled("b"), WEB]).get("change-waits-for-windows")
+    message = "NodePool web: its drifted nodes are not replaced at all times (closed "
+    assert (found or "").startswith(message) is is_named
+    assert (found is not None) is is_named
+
+
+@pytest.mark.parametrize(
     ("base", "head", "expected"),
     [
         ("336h", "24h", "NodePool web: every node is replaced after 24h (336h before), and its pods are evicted"),

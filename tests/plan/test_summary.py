@@ -60,6 +60,19 @@ def test_reasons_that_differ_only_in_a_pod_of_a_workload_are_one() -> None:
     )
 
 
+def test_every_reason_of_several_pods_is_about_several() -> None:
+    reasons = (
+        "does not tolerate the taint a=b:NoSchedule; does not tolerate the taint c=d:NoSchedule"
+    )
+    line = stuck(
+        *(f"not all pods would schedule, web/api-{number} => {reasons}" for number in range(2))
+    )
+    assert line.endswith(
+        "web/api-* do not tolerate the taint a=b:NoSchedule; do not tolerate the taint "
+        "c=d:NoSchedule."
+    )
+
+
 def test_the_pods_of_a_file_and_those_that_replace_them_are_one_workload() -> None:
     old, new = (f"not all pods would schedule, {pod} => no room" for pod in ("a/b-0", "a/b-x9z-q1"))
     assert stuck(old, new) == "2 drifted nodes cannot be replaced: a/b-*: no room."

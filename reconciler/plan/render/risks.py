@@ -17,6 +17,7 @@ _RISKS: Final = (
     "change-never-disrupts",
     "change-blocks-evictions",
     "change-of-budgets",
+    "change-waits-for-windows",
     "change-untolerated-taint",
     "change-of-architecture",
     "change-of-spot-types",

@@ -82,12 +82,13 @@ def _pods_without_place(stuck: Sequence[StuckNode]) -> list[str]:
 def _as_predicate(why: str, *, is_plural: bool) -> str:
     """Return a reason with the pods before it as its subject, if it has none of its own."""
     shown = truncate(why, _STUCK_WIDTH)
-    if not shown.startswith(_WITHOUT_SUBJECT):
-        return f": {shown}"
-    return f" do not{shown.removeprefix(_WITHOUT_SUBJECT)}" if is_plural else f" {shown}"
+    if is_plural:
+        shown = _WITHOUT_SUBJECT.sub("do not", shown)
+    return f" {shown}" if shown.startswith(("does not", "do not")) else f": {shown}"
 
 
-_WITHOUT_SUBJECT: Final = "does not"
+_WITHOUT_SUBJECT: Final = re.compile(r"(?:^|(?<=; ))does not\b")
+"""Each reason that is about the pods: there is one for each NodePool."""
 
 _PLACELESS: Final = re.compile(r"(?:^|, )([a-z0-9.-]+/[a-z0-9.-]+) => ")
 """The beginning of the reason of one pod in Karpenter's message."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -12,6 +12,7 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.schedule import parse_schedule
 from reconciler.model.settings import Settings
 from reconciler.model.text.quoting import quote_value
+from reconciler.model.windows import Window
 from reconciler.plan.render.wording import format_words
 
 
@@ -19,13 +20,36 @@ def disruption_rules(pool: NodePool, settings: Settings) -> list[str]:
     """Return the budgets and windows of the NodePool in words."""
     own = [_format_budget(budget, "nodes") for budget in pool.spec.disruption.budgets]
     whole = [_format_budget(budget, "nodes of the fleet") for budget in settings.fleet_budgets]
-    windows = [
-        f"open only {_format_window(w.schedule, str(w.duration), w.time_zone)}"
-        + _format_reasons(w.reasons)
-        for w in settings.windows
-        if not w.node_pools or pool.name in w.node_pools
-    ]
+    windows = (_format_opening(window) for window in _windows_of(pool, settings))
     return list(dict.fromkeys([*own, *whole, *windows]))
+
+
+def closed_times(pool: NodePool, settings: Settings, reason: DisruptionReason) -> list[str]:
+    """Return in words when no node of the NodePool may be disrupted for a reason."""
+    budgets = (*pool.spec.disruption.budgets, *settings.fleet_budgets)
+    closed = [
+        _format_budget(budget, "nodes")
+        for budget in budgets
+        if budget.nodes in _NONE and budget.schedule is not None and budget.applies_to(reason)
+    ]
+    windows = [
+        _format_opening(window)
+        for window in _windows_of(pool, settings)
+        if window.covers(pool.name, reason)
+    ]
+    return list(dict.fromkeys([*closed, *windows]))
+
+
+def _windows_of(pool: NodePool, settings: Settings) -> Iterator[Window]:
+    return (w for w in settings.windows if not w.node_pools or pool.name in w.node_pools)
+
+
+def _format_opening(window: Window) -> str:
+    when = _format_window(window.schedule, str(window.duration), window.time_zone)
+    return f"open only {when}{_format_reasons(window.reasons)}"
+
+
+_NONE: Final = ("0", "0%")
 
 
 def _format_budget(budget: Budget, noun: str) -> str:
@@ -33,7 +57,7 @@ def _format_budget(budget: Budget, noun: str) -> str:
     when = ""
     if budget.schedule is not None and budget.duration is not None and not budget.never_ends:
         when = _format_window(budget.schedule, budget.duration, budget.time_zone)
-    if budget.nodes in ("0", "0%"):
+    if budget.nodes in _NONE:
         text = f"closed {when}" if when else f"never any {noun}"
     else:
         noun = noun.replace("nodes", "node", 1) if budget.nodes == "1" else noun

@@ -217,7 +217,10 @@ _UNIT_SECONDS: Final = {"D": 86_400, "H": 3_600, "M": 60, "S": 1}
 
 
 def rough_duration(text: str) -> str:
-    """Return an ISO 8601 duration for a forecast, such as ``40 seconds`` or ``3 minutes``."""
+    """Return an ISO 8601 duration for a forecast, such as ``40 seconds`` or ``3 minutes``.
+
+    From two hours on, it is rounded to ten minutes.
+    """
     parts = _DURATION_PART.findall(text)
     seconds = sum(int(number) * _UNIT_SECONDS[unit] for number, unit in parts)
     if seconds < _MINUTE_FROM:
@@ -225,7 +228,7 @@ def rough_duration(text: str) -> str:
     minutes = round(seconds / 60)
     if minutes < 120:
         return format_count(minutes, "minute")
-    hours, rest = divmod(minutes, 60)
+    hours, rest = divmod(round(minutes, -1), 60)
     if hours < 10:
         return f"{hours} h {rest} min" if rest else f"{hours} hours"
     hours = round(minutes / 60)

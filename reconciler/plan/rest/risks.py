@@ -15,7 +15,7 @@ from reconciler.disruption.gates.budgets import budget_reasons
 from reconciler.model.decision.changes import Change
 from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.decode import decode
-from reconciler.model.karpenter.budget import allowance
+from reconciler.model.karpenter.budget import DisruptionReason, allowance
 from reconciler.model.karpenter.nodepool import WHEN_EMPTY, NodePool
 from reconciler.model.kubernetes.cluster import PodDisruptionBudget
 from reconciler.model.kubernetes.eviction import desired_healthy
@@ -25,7 +25,7 @@ from reconciler.model.text.counting import format_count
 from reconciler.model.text.money import format_monthly
 from reconciler.observed.state import ClusterState
 from reconciler.plan.make.inputs import Inputs, RevisionPair
-from reconciler.plan.render.windows import disruption_rules
+from reconciler.plan.render.windows import closed_times, disruption_rules
 from reconciler.plan.render.wording import format_words
 from reconciler.plan.rest.requested import OBSERVED, unread_workloads
 from reconciler.plan.value.costs import AtRest, ListCosts, PoolAtRest
@@ -44,6 +44,7 @@ def risks_of(
         *unread_workloads(pair, changes, change),
         *_closed_pools(pools, pair),
         *_other_times(pools, pair),
+        *_awaited_windows(pools, pair, changes, change),
         *_earlier_expiries(pools),
         *_other_grace_periods(pools),
         *_later_consolidation(pools),
@@ -122,6 +123,35 @@ def _other_times(pools: Iterable[_ChangedPool], pair: RevisionPair) -> Iterator[
             path="spec.disruption.budgets",
             what=f"its nodes may be disrupted under other rules ({what})",
         )
+
+
+def _awaited_windows(
+    pools: Iterable[_ChangedPool], pair: RevisionPair, changes: Iterable[Change], change: AtRest
+) -> Iterator[PlanFinding]:
+    """Yield the NodePools with drifted nodes that windows keep from replacing them at once."""
+    if not change.before.nodes or not _takes_hours(change):
+        return
+    drifting = {(row.kind == "NodePool", row.name) for row in changes if row.drifts}
+    for pool in pools:
+        node_class = pool.after.spec.template.spec.node_class_ref.name
+        if drifting.isdisjoint({(True, pool.after.name), (False, node_class)}):
+            continue
+        closed = closed_times(pool.after, pair.head.settings, DisruptionReason.DRIFTED)
+        if closed and not _is_closed(pool.after, pair.head):
+            yield pool.finding(
+                "info",
+                code="change-waits-for-windows",
+                path="spec.disruption.budgets",
+                what=f"its drifted nodes are not replaced at all times ({'; '.join(closed)})",
+            )
+
+
+def _takes_hours(change: AtRest) -> bool:
+    """Return whether a rollout takes an hour or more, or does not end."""
+    if change.rollout is None:
+        return change.bounds is None
+    days, _, rest = change.rollout.partition("T")
+    return "D" in days or "H" in rest
 
 
 def _earlier_expiries(pools: Iterable[_ChangedPool]) -> Iterator[PlanFinding]:
