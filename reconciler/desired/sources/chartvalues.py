@@ -141,20 +141,28 @@ def _in_files(
     folder: str, files: Mapping[str, bytes], others: Iterable[SourceFile], keys: Collection[str]
 ) -> Iterator[ChartValues]:
     own = {posixpath.normpath(posixpath.join(folder, name)) for name in (CHART, VALUES)}
-    every = {path: content for path, content in files.items() if path.endswith(_SUFFIXES)}
-    every |= {file.path: file.content for file in others if file.path.endswith(_SUFFIXES)}
-    names = (path.rpartition("/") for path in every)
-    charts = {above for above, _, name in names if name == CHART and above}
+    every = _yaml_files((*files.items(), *((file.path, file.content) for file in others)))
+    charts = _chart_folders(every)
     words = [key.encode() for key in keys]
     for path, content in sorted(every.items()):
         if path in own or "/templates/" in f"/{path}" or not any(w in content for w in words):
             continue
-        if any(path.startswith(f"{chart}/") for chart in charts) and path not in files:
+        if path not in files and path.startswith(charts):
             continue
         data = _mapping_of(path, {path: content})
         if _sets(data, keys):
             origin = ValuesOrigin.EXAMPLE if _EXAMPLE.search(path.lower()) else ValuesOrigin.FILE
             yield ChartValues(origin, Place(path, 1, 1), data)
+
+
+def _yaml_files(files: Iterable[tuple[str, bytes]]) -> dict[str, bytes]:
+    return {path: content for path, content in files if path.endswith(_SUFFIXES)}
+
+
+def _chart_folders(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the folders of charts, each with a slash at its end; not the top."""
+    names = {path.rpartition("/") for path in paths}
+    return tuple(f"{above}/" for above, _, name in names if name == CHART and above)
 
 
 def _in_pages(files: Mapping[str, bytes], keys: Collection[str]) -> Iterator[ChartValues]:

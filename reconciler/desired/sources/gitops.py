@@ -166,8 +166,20 @@ def _not_here(reference: JsonDict) -> str:
     return f"{what} {quote_value(reference.get('name'))} is not in this repository"
 
 
+def _outside(entry: Entry, pointer: Pointer, path: str) -> Diagnostic:
+    message = f"{quote_value(path)} leads out of the fleet"
+    return _note(entry, pointer, "outside-source", message, "", Severity.ERROR)
+
+
+def _elsewhere(entry: Entry, pointer: Pointer, path: str) -> Diagnostic:
+    message = f"path {quote_value(path)} is not in this repository; its objects are not read"
+    hint = "render it there, and pass the result with -f"
+    return _note(entry, pointer, "remote-source", message, hint)
+
+
 def _flux_kustomization(found: _GitopsObject) -> Iterator[Found]:
     entry, spec = found.entry, found.spec
+    at: Pointer = ("spec", "path")
     if spec.get("suspend") is True:
         return
     kind = value_at(spec, ("sourceRef", "kind"))
@@ -175,14 +187,20 @@ def _flux_kustomization(found: _GitopsObject) -> Iterator[Found]:
     try:
         target = join_path(found.folder, path)
     except OutsideTreeError:
-        message = f"{quote_value(path)} leads out of the fleet"
-        yield _note(entry, ("spec", "path"), "outside-source", message, "", Severity.ERROR)
+        yield _outside(entry, at, path)
         return
     if kind in ("OCIRepository", "Bucket") or found.tree.entries(target) is None:
-        message = f"path {quote_value(path)} is not in this repository; its objects are not read"
-        hint = "render it there, and pass the result with -f"
-        yield _note(entry, ("spec", "path"), "remote-source", message, hint)
+        yield _elsewhere(entry, at, path)
         return
+    substitutions, unknown = _substitutions(found)
+    yield from unknown
+    yield Rendering(
+        target, place=entry.place(()), by=f"Flux Kustomization {entry.name}",
+        overlay=_flux_overlay(spec), substitutions=substitutions,
+    )  # fmt: skip
+
+
+def _flux_overlay(spec: JsonDict) -> JsonDict:
     fields = (k for k in _KUSTOMIZE_FIELDS if k in spec and k != "namespace")
     overlay: JsonDict = {k: spec[k] for k in fields}
     if isinstance(spec.get("targetNamespace"), str):
@@ -190,24 +208,27 @@ def _flux_kustomization(found: _GitopsObject) -> Iterator[Found]:
     metadata = mapping(spec.get("commonMetadata"))
     if metadata.get("labels"):
         overlay["labels"] = [{"pairs": metadata["labels"]}]
-    substitutions: dict[str, str] | None = None
-    build = spec.get("postBuild")
-    if isinstance(build, dict):
-        substitutions = {}
-        for number, one in enumerate(items(build.get("substituteFrom"))):
-            kind, name = one.get("kind"), text(one.get("name"))
-            data = found.others.config_map(entry.namespace, name) if kind == "ConfigMap" else None
-            if data is None and one.get("optional") is not True:
-                at: Pointer = ("spec", "postBuild", "substituteFrom", number)
-                hint = "its variables stay placeholders; add them to postBuild.substitute"
-                yield _note(entry, at, "unknown-variables", _not_here(one), hint)
-            substitutions |= {k: str(v) for k, v in (data or {}).items()}
-        for key, value in mapping(build.get("substitute")).items():
-            substitutions[key] = value if isinstance(value, str) else plain(value)
-    yield Rendering(
-        target, place=entry.place(()), by=f"Flux Kustomization {entry.name}",
-        overlay=overlay, substitutions=substitutions,
-    )  # fmt: skip
+    return overlay
+
+
+def _substitutions(found: _GitopsObject) -> tuple[dict[str, str] | None, list[Diagnostic]]:
+    """Return the variables that Flux replaces, None if it replaces none, and findings."""
+    build = found.spec.get("postBuild")
+    if not isinstance(build, dict):
+        return None, []
+    variables: dict[str, str] = {}
+    unknown: list[Diagnostic] = []
+    for number, one in enumerate(items(build.get("substituteFrom"))):
+        is_config_map, name = one.get("kind") == "ConfigMap", text(one.get("name"))
+        data = found.others.config_map(found.entry.namespace, name) if is_config_map else None
+        if data is None and one.get("optional") is not True:
+            at: Pointer = ("spec", "postBuild", "substituteFrom", number)
+            hint = "its variables stay placeholders; add them to postBuild.substitute"
+            unknown.append(_note(found.entry, at, "unknown-variables", _not_here(one), hint))
+        variables |= {k: str(v) for k, v in (data or {}).items()}
+    for key, value in mapping(build.get("substitute")).items():
+        variables[key] = value if isinstance(value, str) else plain(value)
+    return variables, unknown
 
 
 def _flux_release(found: _GitopsObject) -> Iterator[Found]:
@@ -226,8 +247,7 @@ def _flux_release(found: _GitopsObject) -> Iterator[Found]:
     try:
         target = join_path(found.folder, name)
     except OutsideTreeError:
-        yield _note(entry, at, "outside-source", f"{quote_value(name)} leads out of the fleet", "",
-                    Severity.ERROR)  # fmt: skip
+        yield _outside(entry, at, name)
         return
     if found.tree.entries(target) is None:
         where = "another repository"
@@ -318,13 +338,10 @@ def _application_source(
     try:
         target = join_path(folder, path)
     except OutsideTreeError:
-        yield _note(entry, (*at, "path"), "outside-source",
-                    f"{quote_value(path)} leads out of the fleet", "", Severity.ERROR)  # fmt: skip
+        yield _outside(entry, (*at, "path"), path)
         return
     if not path or found.tree.entries(target) is None:
-        message = f"path {quote_value(path)} is not in this repository; its objects are not read"
-        hint = "render it there, and pass the result with -f"
-        yield _note(entry, (*at, "path"), "remote-source", message, hint)
+        yield _elsewhere(entry, (*at, "path"), path)
         return
     by = f"Argo CD Application {name}"
     values_files = tuple(_values_paths(helm, target, folder, references))

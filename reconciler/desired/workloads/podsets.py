@@ -7,7 +7,7 @@ of its target by a range: the minimum, the present number and the maximum.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from reconciler.desired.workloads.kinds import (
@@ -206,28 +206,38 @@ def _replicas(
     if _is_suspended(root, spec.suspended) or _is_suspended(data, spec.group_suspended):
         return ReplicaRange(0, 0)
     declared = value_of(data, spec.replicas) if spec.replicas else None
-    count = number_at(data, spec.replicas, spec.default) if spec.replicas else spec.default
+    count = number_at(data, spec.replicas, spec.default)
     if spec.at_most:
         count = min(count, number_at(data, spec.at_most, count))
-    present = number_at(data, spec.present, -1) if spec.present else -1
-    if present < 0 and isinstance(declared, int) and "status" in root:
+    present = _number_or_none(data, spec.present)
+    if present is None and isinstance(declared, int) and "status" in root:
         present = count  # an object of a cluster: its autoscaler has written the number
-    known = scalers.get(target_of(resource), ()) if spec.replicas and not spec.each else ()
-    if known and not (declared == 0 and known[0].replicas.minimum > 0):
-        scaled = known[0].replicas
-        if scaled.present is None and present >= 0:
-            scaled = ReplicaRange(scaled.minimum, scaled.maximum, present, scaled.by)
-        return scaled
+    scaled = _range_of_scaler(spec, resource, scalers)
+    if scaled is not None and not (declared == 0 and scaled.minimum > 0):
+        return scaled if scaled.present is not None else replace(scaled, present=present)
     if _scales_itself(spec, data, root):
         fallback = count if spec.replicas and not spec.scaled_if else spec.default_minimum
-        low = number_at(data, spec.minimum, fallback)
-        high: int | None = number_at(data, spec.maximum, -1)
-        if high in (-1, 0, COUNT_MAX):  # Knative's and Ray's ways to say that there is none
-            high = spec.default_maximum
-        high = None if high is None else max(high, low)
-        running = present if present >= 0 else None
-        return ReplicaRange(low, high, running, f"{resource.kind}/{resource.name}")
+        low, high = _own_bounds(spec, data, fallback)
+        return ReplicaRange(low, high, present, f"{resource.kind}/{resource.name}")
     return ReplicaRange(count, count)
+
+
+def _range_of_scaler(
+    spec: PodGroup, resource: Resource, scalers: Mapping[ScaleTarget, list[Scaler]]
+) -> ReplicaRange | None:
+    if not spec.replicas or spec.each:
+        return None
+    known = scalers.get(target_of(resource))
+    return known[0].replicas if known else None
+
+
+def _own_bounds(spec: PodGroup, data: object, fallback: int) -> tuple[int, int | None]:
+    """Return the minimum and the maximum of an object that scales its own pods."""
+    low = number_at(data, spec.minimum, fallback)
+    high = _number_or_none(data, spec.maximum)
+    if high in (None, 0, COUNT_MAX):  # Knative's and Ray's ways to say that there is none
+        high = spec.default_maximum
+    return low, None if high is None else max(high, low)
 
 
 def _is_suspended(data: object, path: str) -> bool:
@@ -251,6 +261,11 @@ def _pods_each(spec: PodGroup, entry: GroupEntry) -> int:
     for factor in spec.factors:
         product *= max(number_at(entry.data, factor.path, factor.default) - factor.less, 0)
     return min(product, COUNT_MAX)
+
+
+def _number_or_none(data: object, path: str) -> int | None:
+    number = number_at(data, path, -1)
+    return None if number < 0 else number
 
 
 def number_at(data: object, path: str, default: int) -> int:
