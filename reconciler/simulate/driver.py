@@ -80,19 +80,13 @@ class Outlook:
         return not any(m > now for m in self.awaited)
 
 
-def look_ahead(
-    done: Pass,
-    store: StateStore,
-    journal: Journal,
-    pools: Mapping[str, NodePool],
-    settings: Settings,
-    now: datetime,
-) -> Outlook:
-    """Return the relevant times after a pass."""
-    claims = store.node_claims()
+def look_ahead(done: Pass, world: World, fleet: PlannedFleet, now: datetime) -> Outlook:
+    """Return the relevant times after a pass that changed nothing; others are continued at once."""
+    store, settings, claims = world.store, fleet.settings, world.store.node_claims()
+    pools = {pool.name: pool for pool in fleet.node_pools}
     awaited = [d.not_before for d in done.plan.deferred if d.not_before is not None]
     awaited += _consolidation_times(claims, pools, now)
-    awaited += _operation_deadlines(claims, store, journal)
+    awaited += _operation_deadlines(claims, store, world.journal)
     for reboot in filter(None, map(episode.next_moment, claims)):
         awaited += [reboot, reboot + _MOMENT]
     if done.plan.unschedulable or any(b.code == _NO_PLACE for b in done.plan.blocked):
@@ -100,16 +94,20 @@ def look_ahead(
     awaited += _protection_ends(done.seen.snapshot.pods)
     awaited += nomination.nomination_expiries(done.seen.snapshot, done.seen.nominations.values())
     awaited += rollout_change_times(store.rollouts(), settings)
-    others = [b.next_change for b in done.plan.budgets if b.next_change is not None]
-    others += [at for c in claims if (at := c.expires_at) is not None]
-    others += [
-        match.tolerated_until
-        for node in done.seen.snapshot.nodes
-        for match in repair_matches(node, settings) or legacy_matches(node)
-    ]
-    others += _drain_deadlines(claims, done)
-    others += [at for c in claims if (at := drift_deadline(c, settings)) is not None]
-    return Outlook(tuple(awaited), tuple(others))
+    return Outlook(tuple(awaited), tuple(_independent_times(claims, done, settings)))
+
+
+def _independent_times(
+    claims: Collection[NodeClaim], done: Pass, settings: Settings
+) -> Iterator[datetime]:
+    """Yield when budgets, the age of nodes or their health matter, whatever the fleet waits for."""
+    yield from filter(None, (budget.next_change for budget in done.plan.budgets))
+    yield from filter(None, (claim.expires_at for claim in claims))
+    for node in done.seen.snapshot.nodes:
+        for match in repair_matches(node, settings) or legacy_matches(node):
+            yield match.tolerated_until
+    yield from _drain_deadlines(claims, done)
+    yield from filter(None, (drift_deadline(claim, settings) for claim in claims))
 
 
 def _consolidation_times(
@@ -223,15 +221,9 @@ class NextWindow:
         self._next: datetime | None = None
 
     def add_to(
-        self,
-        ahead: Outlook | None,
-        fleet: PlannedFleet,
-        done: Pass,
-        store: StateStore,
-        now: datetime,
+        self, ahead: Outlook, fleet: PlannedFleet, done: Pass, store: StateStore, now: datetime
     ) -> Outlook:
         """Return the outlook of an idle fleet with that window, if there is one."""
-        ahead = ahead or Outlook((), ())
         if self._next is None or self._next <= now:
             self._next = next_work(fleet, done, store, now)
         return ahead if self._next is None else replace(ahead, awaited=(*ahead.awaited, self._next))
@@ -341,46 +333,38 @@ def play(
     Raises:
         EndlessError: the maximum number of passes is reached.
     """
-    begin, passes_max = stage.clock.now(), passes_max or PASSES_MAX
-    last, failures = None, 0
-    next_window, plans = NextWindow(), plans or LoopPlans()
+    begin, passes_max, last = stage.clock.now(), passes_max or PASSES_MAX, None
+    next_window, passes = NextWindow(), _Passes(stage, mandate, plans or LoopPlans())
     while True:
         if stage.passes >= passes_max:
             raise EndlessError(stage.clock.now(), passes_max)
         before = _progress_mark(stage)
         fleet = desired(stage.clock.now())
-        done, pause = _run_pass(stage, fleet, mandate, plans)
-        if done is None:
-            plans = LoopPlans()  # a killed process loses its memory
-        now = stage.clock.now()
-        if done is None or done.all_failed:
-            failures += 1
-            pause = pause or timedelta(seconds=min(2.0 ** (failures - 1), _PAUSE_MAX_S))
-        else:
-            failures = 0
+        done, pause = passes.run(fleet)
+        now, ahead, at_rest = stage.clock.now(), None, False
         if done is not None:
             last = done
             watch(done)
-        moved = done is None or _progress_mark(stage) != before
-        ahead = None if done is None or moved else _outlook(stage, done, fleet)
-        at_rest = done is not None and done.is_quiet and not moved and plans.due is None
-        settled = at_rest and ahead is not None and ahead.is_settled(now)
-        if until is None and settled and stage.cluster.next_moment() is None:
-            assert done is not None
-            ahead = next_window.add_to(ahead, fleet, done, stage.world.store, now)
-            if ahead.is_settled(now):
-                return SimulationOutcome(last, True, now, stage.cluster.renamed_pods())
-        elif moved:
+        if done is None or _progress_mark(stage) != before:
             next_window.forget()
-        following = _next_pass_at(stage, ahead, pause, plans.due, moved=moved)
-        end = until or _end_of(stage, begin)
+        else:
+            ahead = look_ahead(done, stage.world, fleet, now)
+            at_rest = done.is_quiet and passes.plans.due is None
+            if until is None and at_rest and _is_idle(stage, ahead):
+                ahead = next_window.add_to(ahead, fleet, done, stage.world.store, now)
+                if ahead.is_settled(now):
+                    return SimulationOutcome(last, True, now, stage.cluster.renamed_pods())
+        following = _next_pass_at(stage, ahead, pause, passes.plans.due)
+        end = _end_of(stage, begin, until)
         if following is None or following >= end:
             return _finish(stage, last, end, ahead if at_rest else None)
         stage.clock.advance((following - now).total_seconds())
 
 
-def _end_of(stage: SimulationStage, begin: datetime) -> datetime:
-    """Return when a simulation without an end stops: now if it is restless."""
+def _end_of(stage: SimulationStage, begin: datetime, until: datetime | None) -> datetime:
+    """Return when a simulation stops; one that is restless does now if it has no end."""
+    if until is not None:
+        return until
     now = stage.clock.now()
     is_restless = now - begin >= _RESTLESS[0] and stage.passes >= _RESTLESS[1]
     return now if is_restless else begin + HORIZON
@@ -397,30 +381,43 @@ def _finish(
     return SimulationOutcome(last, settled, at, stage.cluster.renamed_pods())
 
 
-def _outlook(stage: SimulationStage, done: Pass, fleet: PlannedFleet) -> Outlook:
-    """Return the relevant times after a pass that changed nothing; others are continued at once."""
-    pools, world = {p.name: p for p in fleet.node_pools}, stage.world
-    return look_ahead(done, world.store, world.journal, pools, fleet.settings, stage.clock.now())
+def _is_idle(stage: SimulationStage, ahead: Outlook) -> bool:
+    """Return whether neither the fleet nor the cluster waits for anything."""
+    return ahead.is_settled(stage.clock.now()) and stage.cluster.next_moment() is None
 
 
-def _run_pass(
-    stage: SimulationStage, desired: PlannedFleet, mandate: Mandate, plans: LoopPlans
-) -> tuple[Pass | None, timedelta | None]:
-    """Run one pass; return it, or None if it was aborted, and how long to pause then."""
-    _notify_of_interruptions(stage)
-    stage.passes += 1
-    done, pause, before = None, None, plans.disruption_work
-    try:
-        done = reconcile(stage.world, desired, mandate, plans)
-        stage.observed_nodes += len(done.seen.snapshot.nodes)
-    except (TransientCloudError, CloudError, ClusterError) as error:
-        stage.world.notify(EventKind.RETRYING, str(error))
-    except KilledError as error:
-        stage.world.notify(EventKind.KILLED, str(error))
-        pause = error.restart
-    stage.disruption_work += plans.disruption_work - before
-    _record_sample(stage)
-    return done, pause
+@dataclass(slots=True)
+class _Passes:
+    """Runs passes as a daemon does: it waits longer after each failure."""
+
+    stage: SimulationStage
+    mandate: Mandate
+    plans: LoopPlans
+    failures: int = 0
+
+    def run(self, desired: PlannedFleet) -> tuple[Pass | None, timedelta | None]:
+        """Run one pass; return it, or None if it was aborted, and how long to pause then."""
+        stage, before = self.stage, self.plans.disruption_work
+        _notify_of_interruptions(stage)
+        stage.passes += 1
+        done, pause = None, None
+        try:
+            done = reconcile(stage.world, desired, self.mandate, self.plans)
+            stage.observed_nodes += len(done.seen.snapshot.nodes)
+        except (TransientCloudError, CloudError, ClusterError) as error:
+            stage.world.notify(EventKind.RETRYING, str(error))
+        except KilledError as error:
+            stage.world.notify(EventKind.KILLED, str(error))
+            pause = error.restart
+        stage.disruption_work += self.plans.disruption_work - before
+        _record_sample(stage)
+        if done is None:
+            self.plans = LoopPlans()  # a killed process loses its memory
+        if done is not None and not done.all_failed:
+            self.failures = 0
+            return done, pause
+        self.failures += 1
+        return done, pause or timedelta(seconds=min(2.0 ** (self.failures - 1), _PAUSE_MAX_S))
 
 
 def _progress_mark(stage: SimulationStage) -> tuple[object, ...]:
@@ -436,14 +433,12 @@ def _progress_mark(stage: SimulationStage) -> tuple[object, ...]:
 
 
 def _next_pass_at(
-    stage: SimulationStage,
-    ahead: Outlook | None,
-    pause: timedelta | None,
-    due: datetime | None,
-    *,
-    moved: bool,
+    stage: SimulationStage, ahead: Outlook | None, pause: timedelta | None, due: datetime | None
 ) -> datetime | None:
-    """Return when the next pass is due, None if nothing will happen; ``due`` is not later."""
+    """Return when the next pass is due, None if nothing will happen; ``due`` is not later.
+
+    After a pass that changed something, nothing is known to be ``ahead``.
+    """
     now = stage.clock.now()
     if pause is not None:
         return now + pause
@@ -452,11 +447,11 @@ def _next_pass_at(
         stage.cluster.next_moment(),
         stage.next_workload_change(now),
     ]
-    if moved:
+    if ahead is None:
         moments.append(now + _MOMENT)
     elif any(e.intent.verb is Verb.LAUNCH for e in stage.world.journal.in_doubt()):
         moments.append(now + PASS_INTERVAL_MAX)  # the call is repeated, as by the daemon
-    elif ahead is not None:
+    else:
         moments.append(ahead.next_after(now))
     known = [m for m in moments if m is not None]
     claims = len(stage.world.store.node_claims())
