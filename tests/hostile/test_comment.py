@@ -13,6 +13,7 @@ import pytest
 from reconciler.adapters.forge import TITLE_MAX
 from reconciler.cli.main import main
 from reconciler.cli.pullrequest.draft import CHECK_NAME_MAX
+from reconciler.cli.pullrequest.failure import FailureReason, PlanFailure
 from reconciler.plan.approval import encode_saved_plan
 from tests.cli.forgeapi import ForgeImitation, job_with, serving
 from tests.hostile.test_output import assert_inert_markdown, hostile, payloads
@@ -118,6 +119,33 @@ def test_only_a_commit_is_part_of_a_hidden_line(
     assert github(str(file)) == 0
     (body,) = forge.bodies(BOT)
     assert "reconciler-cost" not in body
+
+
+@attack(Threat.OUTPUT, "a commit in a failure that ends the hidden line of a comment")
+@pytest.mark.parametrize("head", ["ab --> @everyone", "abcd\n@everyone", "abcd -->", "ABCD"])
+def test_only_a_commit_of_a_failure_is_part_of_a_hidden_line(
+    head: str, url: str, forge: ForgeImitation, tmp_path: Path
+) -> None:
+    """Guard: ``_COMMIT`` in ``draft_of_failure``."""
+    file = tmp_path / "hostile.json"
+    file.write_bytes(PlanFailure(fleet="web", head=head, errors=1).to_json())
+    assert github(str(file)) == 0
+    (body,) = forge.bodies(BOT)
+    assert "reconciler-cost" not in body
+    assert head not in body
+
+
+@attack(Threat.EXHAUSTION, "a failure with more reasons than any job writes, to be a comment")
+def test_a_failure_larger_than_any_is_refused(
+    url: str, forge: ForgeImitation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guard: ``_SIZE_MAX`` in ``read_failure``. Decoded reasons take four times their text."""
+    reasons = (FailureReason("a.yaml:1:1", "m"),) * 40_000
+    file = tmp_path / "hostile.json"
+    file.write_bytes(PlanFailure(fleet="web", errors=len(reasons), reasons=reasons).to_json())
+    assert github(str(file)) == 1
+    assert "the file is larger than 1 MiB" in capsys.readouterr().err
+    assert forge.written() == []
 
 
 @attack(Threat.EXHAUSTION, "a plan with values that no planner writes, to be a comment")

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli.main import main
+from reconciler.cli.pullrequest import fleets
+from reconciler.cli.pullrequest.fleets import fleets_below
+from reconciler.model.errors import UsageError
 from tests.cli.test_ci import POLICY, prod, repository
 from tests.hostile.threats import Threat, attack
 from tests.repositories import commit_all, copy_small_web, git
@@ -192,3 +195,28 @@ def test_no_name_of_a_folder_is_an_output_of_the_job(
         elif name == "exit-code":
             codes.append(value)
     assert codes == ["3"]
+
+
+@attack(Threat.EXHAUSTION, "a chain of folders that is deeper than a process can follow")
+def test_a_deep_folder_does_not_end_the_search_for_fleets(tmp_path: Path) -> None:
+    """Guard: ``_DEPTH_MAX`` of fleets. Without it, ``os.walk`` ends with a RecursionError."""
+    copy_small_web(tmp_path / "prod")
+    below = tmp_path / "deep"
+    for _ in range(1_500):
+        below.mkdir()
+        below /= "a"
+    copy_small_web(below)
+    assert fleets_below(str(tmp_path)) == [str(tmp_path / "prod")]
+
+
+@attack(Threat.EXHAUSTION, "more folders than a search for fleets may take time for")
+def test_the_search_for_fleets_has_a_limit_of_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guard: ``_FOLDERS_MAX`` of fleets."""
+    monkeypatch.setattr(fleets, "_FOLDERS_MAX", 50)
+    for number in range(60):
+        (tmp_path / f"f{number}").mkdir()
+    with pytest.raises(UsageError, match="more than 50 folders") as caught:
+        fleets_below(str(tmp_path))
+    assert caught.value.remedy == "name the fleets to plan"
