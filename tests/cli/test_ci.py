@@ -47,6 +47,23 @@ def touch(fleet: Path) -> None:
     (fleet / "notes.md").write_text("changed\n")
 
 
+def test_a_repository_without_a_fleet_folder_is_not_one_without_changes(
+    repository: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for settings in list(repository.glob("*/reconciler.yaml")):
+        settings.unlink()
+    commit_all(repository)
+    git(repository, "branch", "--force", "main")
+    summary = repository / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    assert main(["ci", "--base", "main", "--out", "plans"]) == 0
+    out, err = capsys.readouterr()
+    assert "0 of 0 fleets planned" in out
+    reason = "no folder here has a reconciler.yaml; pass the fleet folders as FLEET"
+    assert f"Warning: {reason}" in err
+    assert summary.read_text() == f"No fleet found: {reason}.\n"
+
+
 def test_only_fleets_with_changed_files_are_planned(
     repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,7 +28,7 @@ from reconciler.plan.value.costs import (
     combine_seeds,
 )
 from reconciler.plan.value.nodes import OfferedTypes, OffersChange, Reason, UnschedulablePod
-from reconciler.plan.value.plan import JudgedPolicy
+from reconciler.plan.value.plan import JudgedPolicy, ObservationSource
 from reconciler.plan.value.ranges import (
     CostDifference,
     CostSpan,
@@ -492,6 +492,24 @@ def test_replacements_are_unknown_where_images_were_not_looked_up() -> None:
     lines = summary_lines(a_plan(at_rest=change(1, 1), diagnostics=(unknown,)))
     assert lines[0].endswith("; 4 nodes; which nodes it replaces is unknown.")
     assert lines[1] == "Rollout: not looked up."
+
+
+@pytest.mark.parametrize(
+    ("observation", "nodes", "is_unknown"),
+    [("workloads", 0, True), ("workloads", 1, False), ("snapshot", 0, False)],
+)
+def test_a_change_of_a_node_pool_without_known_pods_is_not_free(
+    observation: ObservationSource, nodes: int, is_unknown: bool
+) -> None:
+    offers = OffersChange(before=OfferedTypes(types=4), after=OfferedTypes(types=2))
+    side = PoolAtRest(nodes=nodes, per_hour=0.1 * nodes)
+    plan = a_plan(
+        at_rest=change(1, 1, by_node_pool={"gpu": PoolChange(before=side, after=side)}),
+        offers={"gpu": offers},
+        observation=observation,
+    )
+    line = "Unknown cost, without pods in the files: NodePool gpu: 4 → 2 instance types."
+    assert (line in summary_lines(plan)) is is_unknown
 
 
 def test_a_job_fails_on_what_the_change_breaks() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -103,14 +104,19 @@ def _offers_phrase(plan: Plan) -> str:
     """Return what a change does to the offerings of the NodePool that it narrows most."""
     if not plan.offers:
         return "the instance types of NodePools and their prices do not change"
-    name, change = min(plan.offers.items(), key=lambda pair: _types_left(pair[1]))
+    return offers_phrase(plan, plan.offers)
+
+
+def offers_phrase(plan: Plan, offers: Mapping[str, OffersChange]) -> str:
+    """Return what a change does to the offerings of the one of some NodePools it narrows most."""
+    name, change = min(offers.items(), key=lambda pair: _types_left(pair[1]))
     before, after = change.sides
     op = next((c.op for c in plan.changes if (c.kind, c.name) == ("NodePool", name)), "")
     pool = f"NodePool {without_backticks(name)}"
     if op == "delete":
-        return f"{pool} is deleted, with its nodes{_other_pools(plan)}"
+        return f"{pool} is deleted, with its nodes{_other_pools(offers)}"
     if before.types and not after.types:
-        return f"{pool} can launch no node any more{_other_pools(plan)}"
+        return f"{pool} can launch no node any more{_other_pools(offers)}"
     if op == "create":
         pool = f"new {pool}"
     types = format_count(after.types, "instance type")
@@ -121,12 +127,12 @@ def _offers_phrase(plan: Plan) -> str:
         types = f"{before.types:,} → {types}"
     has_price = len(prices) > 1 or not before.types
     price = f", cheapest vCPU {' → '.join(prices)} a month" if has_price and prices else ""
-    return f"{pool}: {types}{price}{_other_pools(plan)}"
+    return f"{pool}: {types}{price}{_other_pools(offers)}"
 
 
-def _other_pools(plan: Plan) -> str:
+def _other_pools(offers: Mapping[str, OffersChange]) -> str:
     """Return how many other NodePools have other instance types or prices than before."""
-    others = len(plan.offers) - 1
+    others = len(offers) - 1
     return f" (and {format_count(others, 'other NodePool')})" if others else ""
 
 

@@ -28,6 +28,8 @@ from reconciler.plan.render.headline import (
     has_invalid_base,
     headline,
     is_cost_unknown,
+    is_new_fleet,
+    offers_phrase,
 )
 from reconciler.plan.render.risks import risk_lines
 from reconciler.plan.render.stuck import stuck_lines
@@ -331,9 +333,26 @@ def _change_lines(plan: Plan) -> list[str]:
     return [
         *replayed,
         *_rollout_lines(plan, change),
+        *_unused_pools_line(plan, change),
         *([] if deletes_every_pool(plan) else [*_shares_line(change), *stuck_lines(change.stuck)]),
         *risk_lines(plan),
     ]
+
+
+def _unused_pools_line(plan: Plan, change: AtRest) -> list[str]:
+    """Return what a change does to NodePools that none of the known pods runs on.
+
+    Without a cluster only the pods of files are known, so the cost of these is unknown, not zero.
+    """
+    if plan.observation != "workloads" or deletes_every_pool(plan):
+        return []
+    used = {
+        name for name, pool in change.by_node_pool.items() if pool.before.nodes or pool.after.nodes
+    }
+    unused = {name: offers for name, offers in plan.offers.items() if name not in used}
+    if not unused or is_new_fleet(plan):
+        return []
+    return [f"Unknown cost, without pods in the files: {offers_phrase(plan, unused)}."]
 
 
 def _drifting_lines(plan: Plan) -> list[str]:

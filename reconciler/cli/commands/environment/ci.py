@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
 from reconciler.adapters.writing import make_folder
@@ -116,6 +116,8 @@ def _print_reviews(reviews: Sequence[Review], fleets: Sequence[str], base: str |
     from reconciler.cli.pullrequest.event import append_to_file
 
     compared = f" compared with {base}" if base else ""
+    if not fleets and not reviews:
+        print(f"Warning: {_NO_FLEET}", file=sys.stderr)
     planned = sum(1 for one in reviews if one.file)
     total = format_count(max(len(fleets), len(reviews)), "fleet")
     print(f"{planned} of {total} planned{compared}")
@@ -126,8 +128,12 @@ def _print_reviews(reviews: Sequence[Review], fleets: Sequence[str], base: str |
         print(f"  {one_line(f'{review.fleet}: {facts}')}")
         if review.error:
             print(f"Error: {one_line(f'{review.fleet}: {review.error}')}", file=sys.stderr)
-    text = "\n".join(one.markdown for one in reviews) or "No fleet changed.\n"
+    nothing = "No fleet changed." if fleets else f"No fleet found: {_NO_FLEET}."
+    text = "\n".join(one.markdown for one in reviews) or f"{nothing}\n"
     append_to_file("GITHUB_STEP_SUMMARY", text)
+
+
+_NO_FLEET: Final = "no folder here has a reconciler.yaml; pass the fleet folders as FLEET"
 
 
 def _set_outputs(reviews: Sequence[Review], code: int) -> None:
