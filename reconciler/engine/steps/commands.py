@@ -182,38 +182,70 @@ def start_commands(
     ``disruption/queue.go``): to taint a thousand nodes takes longer than one pass may.
     """
     starting = [command for command in plan.commands if command.id in unmarked]
+    untainted = _taint_nodes(effects, starting)
+    terminations = _terminations(plan, starting)
+    refused = {node for node, is_refused in untainted.items() if is_refused}
+    ended = [action for ending in terminations.values() for action in ending]
+    _delay_retries(effects, [action for action in ended if action.node in refused], seen.at)
+    pools = {claim.name: claim.node_pool for claim in seen.claims}
+    return {
+        command.id: _start_command(
+            effects,
+            command,
+            _running_command(effects, command, pools, seen.at),
+            terminations[command.id],
+            untainted,
+        )
+        for command in starting
+    }
+
+
+def _taint_nodes(effects: Effects, starting: Iterable[PlannedCommand]) -> Mapping[str, bool]:
+    """Taint nodes; return those that have no taint now, and whether each has refused it."""
     marks = [(command, node) for command in starting for node in command.nodes]
     answers = effects.execute_for_answers(
         [_taint(effects, command, node) for command, node in marks]
     )
-    untainted = {
-        node: answer
+    return {
+        node: answer.is_refusal
         for (_, node), answer in zip(marks, answers, strict=True)
         if answer.error is not None
     }
-    refused = {node for node, answer in untainted.items() if answer.is_refusal}
-    terminations: dict[str, list[Action]] = {command.id: [] for command in starting}
+
+
+def _terminations(plan: Plan, commands: Iterable[PlannedCommand]) -> Mapping[str, list[Action]]:
+    """Return the actions that end the nodes of each command, by its id."""
+    found: dict[str, list[Action]] = {command.id: [] for command in commands}
     for action in plan.actions:
         ends = action.kind in (ActionKind.TERMINATE, ActionKind.REBOOT)
-        if ends and action.command in terminations:
-            terminations[action.command].append(action)
-    _delay_retries(
-        effects, [a for gone in terminations.values() for a in gone if a.node in refused], seen.at
-    )
-    pools = {claim.name: claim.node_pool for claim in seen.claims}
-    started = {}
-    for command in starting:
-        running = _running_command(effects, command, pools, seen.at)
-        tainted = [action for action in terminations[command.id] if action.node not in untainted]
-        without = [node for node in command.nodes if node in untainted]
-        started[command.id] = not without or (bool(tainted) and not command.replacements)
-        if started[command.id]:
-            _record_start(
-                effects, _limit_to_tainted(running, tainted) if without else running, tainted
-            )
-        elif no := [node for node in without if node in refused]:
-            _withdraw(effects, running, tainted, no)
-    return started
+        if ends and action.command in found:
+            found[action.command].append(action)
+    return found
+
+
+def _start_command(
+    effects: Effects,
+    command: PlannedCommand,
+    running: RunningCommand,
+    terminations: Sequence[Action],
+    untainted: Mapping[str, bool],
+) -> bool:
+    """Start a command if enough nodes have their taint, and withdraw it if one refused its own.
+
+    ``untainted`` are the nodes without the taint, and whether each has refused it.
+    """
+    tainted = [action for action in terminations if action.node not in untainted]
+    without = [node for node in command.nodes if node in untainted]
+    if not without:
+        _record_start(effects, running, tainted)
+        return True
+    if tainted and not command.replacements:
+        _record_start(effects, _limit_to_tainted(running, tainted), tainted)
+        return True
+    refused = [node for node in without if untainted[node]]
+    if refused:
+        _withdraw(effects, running, tainted, refused)
+    return False
 
 
 def _record_start(effects: Effects, command: RunningCommand, tainted: Sequence[Action]) -> None:
