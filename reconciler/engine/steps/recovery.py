@@ -193,44 +193,51 @@ def _settle_batch(
     if not members:
         provision.close_batches(effects, [batch])
         return []
-    assigned = {claim.name: lifecycle.instance_id(claim) for claim in claims.values()}
-    names = [intent.target for intent, _ in members]
-    found_instances = batching.assign_instances(
-        names, shown, {name: i for name, i in assigned.items() if i}
-    )
-    missing = [
-        (i, call)
-        for i, call in members
-        if i.target not in found_instances and not assigned.get(i.target)
-    ]
-    is_complete = not shown and len(missing) == len(batching.batch_claims(batch))
-    found = [
-        (launch, LaunchAnswer(found_instances[launch[0].target]))
+    assigned = {name: i for name, claim in claims.items() if (i := lifecycle.instance_id(claim))}
+    targets = [intent.target for intent, _ in members]
+    instances = batching.assign_instances(targets, shown, assigned)
+    _record_settled(effects, members, instances, assigned, types)
+    settled = instances.keys() | assigned.keys()
+    missing = [launch for launch in members if launch[0].target not in settled]
+    if missing:
+        first = missing[0][0]
+        if not _may_repeat(effects, first, claims.get(first.target)):
+            return []
+        if not shown and len(missing) == len(batching.batch_claims(batch)):
+            return missing
+        error = CloudError(
+            f"EC2 returned {len(instances)} more instances of {batch.id}, and none for this claim",
+            where="CreateFleet",
+        )
+        provision.record_outcomes(effects, [(launch, error) for launch in missing], types)
+    provision.close_batches(effects, [batch])
+    return []
+
+
+def _record_settled(
+    effects: Effects,
+    members: Sequence[tuple[Intent, Launch]],
+    instances: Mapping[str, Instance],
+    assigned: Mapping[str, str],
+    types: provision.TypeLookup,
+) -> None:
+    """Record the launches whose instances EC2 shows, and end those whose claims have theirs."""
+    answered = [
+        (launch, LaunchAnswer(instances[launch[0].target]))
         for launch in members
-        if launch[0].target in found_instances
+        if launch[0].target in instances
     ]
-    for (intent, _), _ in found:
+    for (intent, _), _ in answered:
         message = f"{intent.target} was launched before"
         effects.world.notify(EventKind.RECOVERED, message, node_claim=intent.target)
-    provision.record_outcomes(effects, found, types)
+    provision.record_outcomes(effects, answered, types)
     effects.end(
         [
             IntentOutcome(intent.id, Outcome.SUCCEEDED, assigned[intent.target])
             for intent, _ in members
-            if intent.target not in found_instances and assigned.get(intent.target)
+            if intent.target in assigned and intent.target not in instances
         ]
     )
-    if missing and not _may_repeat(effects, missing[0][0], claims.get(missing[0][0].target)):
-        return []
-    if missing and is_complete:
-        return missing
-    message = (
-        f"EC2 returned {len(found_instances)} more instances of {batch.id}, and none for this claim"
-    )
-    error = CloudError(message, where="CreateFleet")
-    provision.record_outcomes(effects, [(launch, error) for launch in missing], types)
-    provision.close_batches(effects, [batch])
-    return []
 
 
 def _answer_from_instances(instances: Sequence[Instance]) -> LaunchAnswer | Exception | None:
