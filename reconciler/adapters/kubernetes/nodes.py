@@ -254,22 +254,10 @@ class Drain:
         """
         pods = self._read_pods(node)
         waiting = [p for p in pods if not p.is_terminal and p.is_drainable(now)]
-        forced = [p for p in waiting if deadline is not None and must_delete_now(p, deadline, now)]
+        forced = [p for p in waiting if must_delete_now(p, deadline, now)]
         others = drain_groups(p for p in waiting if p not in forced)
-        gone, problems = 0, list[ApiError]()
         tried = (*forced, *(others[0] if others else ()))
-        for pod in tried:
-            try:
-                if deadline is not None and pod in forced:
-                    gone += self._delete(pod, remaining_grace(deadline, now))
-                elif pod.is_evictable(now) and self.blocked.is_due(pod.metadata.uid, now):
-                    gone += self._evict(pod, now)
-            except ApiError as error:
-                problems.append(error)
-                if error.status == NO_ANSWER:
-                    break
-        if problems:
-            raise problems[0]
+        gone = self._remove(tried, deadline, now)
         if len(waiting) > gone:
             moves = gone > 0 or self._moves(waiting, tried, deadline, now)
             return DrainStep(pods=len(waiting) - gone, is_blocked=not moves)
@@ -278,6 +266,29 @@ class Drain:
         staying = [p for p in pods if not p.is_drainable(now)]
         return DrainStep(volumes=self._count_volumes(node, staying))
 
+    def _remove(self, pods: Sequence[Pod], deadline: datetime | None, now: datetime) -> int:
+        """Delete the pods that would miss the deadline, and evict the others that can be.
+
+        Returns how many are already gone.
+        """
+        gone, problems = 0, list[ApiError]()
+        for pod in pods:
+            try:
+                if deadline is not None and must_delete_now(pod, deadline, now):
+                    gone += self._delete(pod, remaining_grace(deadline, now))
+                elif self._may_evict(pod, now):
+                    gone += self._evict(pod, now)
+            except ApiError as error:
+                problems.append(error)
+                if error.status == NO_ANSWER:
+                    break
+        if problems:
+            raise problems[0]
+        return gone
+
+    def _may_evict(self, pod: Pod, now: datetime) -> bool:
+        return pod.is_evictable(now) and self.blocked.is_due(pod.metadata.uid, now)
+
     def _moves(
         self, waiting: Sequence[Pod], tried: Sequence[Pod], deadline: datetime | None, now: datetime
     ) -> bool:
@@ -285,11 +296,9 @@ class Drain:
         if any(pod.is_terminating or pod.metadata.uid in self._left for pod in waiting):
             return True
         soon = now + _SOON
-        if deadline is not None and any(must_delete_now(pod, deadline, soon) for pod in waiting):
+        if any(must_delete_now(pod, deadline, soon) for pod in waiting):
             return True
-        return any(
-            pod.is_evictable(now) and self.blocked.is_due(pod.metadata.uid, now) for pod in tried
-        )
+        return any(self._may_evict(pod, now) for pod in tried)
 
     def _read_pods(self, node: str) -> list[Pod]:
         """Return the pods that are bound to a node now, in the order of their names."""

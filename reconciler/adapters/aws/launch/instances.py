@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Final
@@ -239,22 +239,11 @@ class Launcher:
         self, batch: Sequence[Launch], answer: CreateFleetResultTypeDef, *, unclear: bool
     ) -> Sequence[LaunchAnswer | Exception]:
         launch = batch[0]
-        instances = launched_instances(answer, batch, self._settings, self._clock.now())
+        launched = launched_instances(answer, batch, self._settings, self._clock.now())
         refused = refusals(answer, launch)
         self._addresses.record_exhausted(answer)
         where = error_location(_CALL, answer.get("ResponseMetadata", {}).get("RequestId", ""))
-        if unclear or not all(i.instance_type and i.zone for i in instances):
-            shown = self.find_launched(batch)
-            if 0 < len(shown) < len(instances):
-                raise TransientCloudError(
-                    f"EC2 lists only {len(shown)} of {len(batch)} instances yet", where=where
-                )
-            instances = shown or instances
-        hidden = next((i for i in instances if not (i.instance_type and i.zone)), None)
-        if hidden is not None:
-            raise TransientCloudError(
-                f"{hidden.id} was launched, but EC2 does not list it yet", where=where
-            )
+        instances = self._described(batch, launched, where, unclear=unclear)
         exhausted = tuple(r for r in refused if not self._has_other_subnet(r, launch))
         if instances or any(r.code in CAPACITY_CODES for r in exhausted):
             return assign_instances(batch, instances, None, exhausted)
@@ -262,14 +251,33 @@ class Launcher:
         if not refused or all(_is_transient(r.code) for r in refused):
             raise TransientCloudError(messages or "neither an instance nor an error", where=where)
         # The response belongs to its token permanently, so another launch needs a new one.
-        is_unseen = any(_concerns_profile(r) for r in refused)
+        is_unseen = any(map(_concerns_profile, refused))
         is_ours = is_unseen and self._profiles.forget(launch.node_class)
-        denied = (r for r in refused if failure_of_code(r.code) is Failure.UNAUTHORIZED)
-        if (denial := next(denied, None)) is not None:
-            remedy = denial_remedy(_CALL, denial.message)
-        else:
-            remedy = _SOON if is_ours else "" if exhausted else _ELSEWHERE
-        raise CloudError(messages, where=where, remedy=remedy)
+        otherwise = _SOON if is_ours else "" if exhausted else _ELSEWHERE
+        raise CloudError(messages, where=where, remedy=_remedy_of_denial(refused) or otherwise)
+
+    def _described(
+        self, batch: Sequence[Launch], launched: Sequence[Instance], where: str, *, unclear: bool
+    ) -> Sequence[Instance]:
+        """Return the launched instances with their types and zones, as EC2 lists them if need be.
+
+        Raises:
+            TransientCloudError: EC2 does not list all of them yet.
+        """
+        instances = launched
+        if unclear or not all(map(_is_described, launched)):
+            shown = self.find_launched(batch)
+            if 0 < len(shown) < len(launched):
+                raise TransientCloudError(
+                    f"EC2 lists only {len(shown)} of {len(batch)} instances yet", where=where
+                )
+            instances = shown or launched
+        hidden = next((i for i in instances if not _is_described(i)), None)
+        if hidden is not None:
+            raise TransientCloudError(
+                f"{hidden.id} was launched, but EC2 does not list it yet", where=where
+            )
+        return instances
 
     def _has_other_subnet(self, refusal: Refusal, launch: Launch) -> bool:
         """Return whether only a subnet is full, and another one of its zone is not."""
@@ -301,6 +309,17 @@ def _refusals_of_all_options(launch: Launch, error: Exception) -> tuple[Refusal,
     return tuple(
         Refusal(o.instance_type, o.zone, o.capacity_type, code, message) for o in launch.options
     )
+
+
+def _is_described(instance: Instance) -> bool:
+    return bool(instance.instance_type and instance.zone)
+
+
+def _remedy_of_denial(refused: Iterable[Refusal]) -> str:
+    """Return how to get the right to launch, empty if nothing was refused for lack of it."""
+    denied = (r for r in refused if failure_of_code(r.code) is Failure.UNAUTHORIZED)
+    denial = next(denied, None)
+    return denial_remedy(_CALL, denial.message) if denial is not None else ""
 
 
 def _concerns_profile(refusal: Refusal) -> bool:
