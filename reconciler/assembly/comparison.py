@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace as replace_request
 from typing import TYPE_CHECKING, Final
 
@@ -12,9 +13,10 @@ from reconciler.assembly.snapshots import read_cluster
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.objects import node_pools
 from reconciler.desired.settings.layers import DEFAULT, OF_ZONES
+from reconciler.desired.sources.chart import CHART
 from reconciler.desired.workloads.pods import workloads_of
 from reconciler.model.diagnostics import Diagnostic, Severity
-from reconciler.model.errors import InvalidFleetError, UsageError
+from reconciler.model.errors import InvalidFleetError, UnreadableError, UsageError
 from reconciler.model.settings import DataSource, DecisionRules
 from reconciler.model.text.counting import format_list
 from reconciler.model.text.paths import is_below
@@ -119,6 +121,7 @@ def with_base_inputs(
             *facts.diagnostics,
             *_renamed_fleet(base, request, facts),
             *_unstated_region(base, request, facts),
+            *_unread_changes(request),
         ),
     )
     against = base_inputs(base, request, facts, resolve)
@@ -213,6 +216,51 @@ def with_one_region(request: FleetRequest, head: Fleet, base: sources.Base | Non
     (derived,) = (side for side in sides if side.origins["aws.region"] == OF_ZONES)
     region = f"aws.region={derived.settings.region}"
     return replace_request(request, settings=(*request.settings, region))
+
+
+_GENERATORS: Final = (".tpl", ".tmpl", ".gotmpl", ".tftpl", ".tf", ".jsonnet", ".libsonnet", ".cue")
+"""Files that objects are made from, by tools of which only Helm is run, for the files of charts."""
+
+
+def _unread_changes(request: FleetRequest) -> Iterator[Diagnostic]:
+    """Yield that changed files, which objects may be made from, are not read."""
+    if request.base is None or request.repo or request.ref:
+        return
+    from reconciler.adapters.git.revision import changed_files
+
+    folder = os.path.realpath(request.path or ".")
+    try:
+        found = changed_files(folder, request.base, ())
+    except (UsageError, UnreadableError):
+        return  # without a common ancestor, the changes of the head are not known
+    names = [
+        os.path.relpath(os.path.join(found.top, path), folder).replace(os.sep, "/")
+        for path in found.paths
+        if path.endswith(_GENERATORS) and is_below(os.path.join(found.top, path), folder)
+    ]
+    unread = [name for name in names if not _is_of_chart(folder, name)]
+    if not unread:
+        return
+    verb, them = ("changes", "it") if len(unread) == 1 else ("change", "them")
+    yield Diagnostic(
+        Severity.WARNING,
+        "change-not-read",
+        f"{format_list(map(quote_value, unread), _UNREAD_NAMED)} {verb}, which no plan reads: "
+        f"objects that are made from {them} are not included",
+        hint="pass the objects that it renders with -f",
+    )
+
+
+_UNREAD_NAMED: Final = 3
+
+
+def _is_of_chart(folder: str, name: str) -> bool:
+    """Return whether a file is in a chart of the fleet folder, which is rendered."""
+    parts = name.split("/")[:-1]
+    return any(
+        os.path.isfile(os.path.join(folder, *parts[:depth], CHART))
+        for depth in range(len(parts) + 1)
+    )
 
 
 def _unstated_region(

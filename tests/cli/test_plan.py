@@ -648,6 +648,39 @@ def test_zones_that_only_one_revision_requires_tell_the_region_of_both(
     assert (unstated in found["summary"]["text"]) is removes
 
 
+@pytest.mark.parametrize(
+    ("path", "is_named"),
+    [("nodes/user-data.tpl", True), ("main.tf", True), ("README.md", False)],
+)
+def test_changed_files_that_objects_may_be_made_from_are_named(
+    plan, repository: Path, path: str, is_named: bool
+) -> None:
+    """Nothing else says that a change has an effect, if that is not in what is read."""
+    file = repository / path
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("before")
+    commit_all(repository)
+    file.write_text("after")
+    commit_all(repository)
+    found = json.loads(plan("-o", "json", "--base", "HEAD~1").out)
+    line = f'"{path}" changes, which no plan reads: objects that are made from it are not included.'
+    first, *lines = found["summary"]["text"]
+    assert (line in lines) is is_named
+    assert first.endswith("; changed files not included.") is is_named
+
+
+def test_a_change_of_unread_files_alone_is_unknown_without_workloads(
+    plan, repository: Path
+) -> None:
+    (repository / "app.yaml").unlink()
+    commit_all(repository)
+    (repository / "main.tf").write_text("after")
+    commit_all(repository)
+    first, line = json.loads(plan("-o", "json", "--base", "HEAD~1").out)["summary"]["text"]
+    assert first == "Effect of this change unknown: only files change that are not read."
+    assert line.startswith('"main.tf" changes, which no plan reads: ')
+
+
 def a_fleet_in(folder: Path) -> Path:
     """Write the files of a fleet into a folder."""
     folder.mkdir(exist_ok=True)

@@ -87,6 +87,10 @@ def _has_unread_workloads(plan: Plan) -> bool:
     return any(finding.code == "change-not-included" for finding in plan.diagnostics)
 
 
+def _has_unread_files(plan: Plan) -> bool:
+    return any(finding.code == "change-not-read" for finding in plan.diagnostics)
+
+
 def unknown_cost_reason(plan: Plan) -> str:
     """Return why the cost of a plan is not known."""
     if _has_unread_workloads(plan):
@@ -152,6 +156,8 @@ def _change_facts(plan: Plan) -> list[str]:
     assert change is not None, "the caller has seen one"
     if is_cost_unknown(plan):
         if changes_nothing(plan):
+            if _has_unread_files(plan):
+                return ["Effect of this change unknown: only files change that are not read"]
             return ["This change has no effect: no object of the fleet changes"]
         unknown = f"Cost unknown: {unknown_cost_reason(plan)}"
         if is_new_fleet(plan):
@@ -185,6 +191,7 @@ def _change_facts(plan: Plan) -> list[str]:
         _stuck_phrase(change),
         _unknown_replacement(plan),
         "changed workloads not included" if _has_unread_workloads(plan) else "",
+        "changed files not included" if _has_unread_files(plan) else "",
     ]
 
 

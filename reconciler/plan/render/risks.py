@@ -11,6 +11,7 @@ from reconciler.plan.value.plan import Plan
 _RISKS: Final = (
     "fleet-renamed",
     "region-unstated",
+    "change-not-read",
     "image-version",
     "change-not-included",
     "cost-of-requests",
