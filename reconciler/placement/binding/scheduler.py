@@ -246,6 +246,10 @@ class NodeBinder:
             self._preempt(pod)
         return None
 
+    def count_kinds(self, pods: Iterable[Pod]) -> int:
+        """Return how many kinds of pods there are: those of one kind fail as one."""
+        return len({self._scheduler.shapes.of(pod) for pod in pods})
+
     def make_room(self, pod: Pod, node: str) -> tuple[Pod, ...]:
         """Return the pods to be evicted from a node for a daemon that is not accepted there.
 

@@ -25,6 +25,9 @@ from reconciler.placement.topology.peers import owners_of
 _PAIRS_MAX: Final = 1_000_000
 """From this many pairs of a pod and a node on, pods run where the planner intended if they pass the
 scheduler's filters there: evaluating each pair would take longer than the plan."""
+_RETRIES_MAX: Final = 10_000_000
+"""From this many checks on, the same: every kind of waiting pod is tried on all nodes whenever a
+node joins, and the author of pods can make each a kind of its own."""
 
 
 @dataclass(frozen=True)
@@ -104,10 +107,12 @@ def bind_pods(
     joined = {node.name: _visible_node(node) for node in nodes if node.node is not None}
     on = {joined[n.name].name: n.pods for n in nodes if n.node is not None}
     infos = {info.node.name: info for info in node_infos(joined.values(), on)}
-    is_quick = len(pods) * len(joined) > _PAIRS_MAX
-    later = () if is_quick else [infos.pop(joined[name].name) for name in queue.joining]
+    later = [infos.pop(joined[name].name) for name in queue.joining]
     binder = rest_binder.restart(cluster, infos.values(), volumes, seed)
-    if is_quick:
+    tries = len(joined) * len(later)
+    if len(pods) * len(joined) > _PAIRS_MAX or _has_many_retries(tries, queue.waiting, binder):
+        for info in later:
+            binder.join(info)
         targets = ((pod, queue.intended.get(pod.key, "")) for pod in pods)
         bound = {
             pod.key: name
@@ -124,6 +129,13 @@ def bind_pods(
     names = {node.name: name for name, node in joined.items()}
     bound = {key: names[node.name] for key, node in course.bound.items()}
     return BoundPods(bound, volumes, course.preempted)
+
+
+def _has_many_retries(tries: int, waiting: Sequence[Pod], binder: NodeBinder) -> bool:
+    """Return whether trying each kind of pod so often takes too long."""
+    if tries * len(waiting) <= _RETRIES_MAX:
+        return False
+    return tries * binder.count_kinds(waiting) > _RETRIES_MAX
 
 
 def has_more_important_pending(cluster: ClusterState) -> bool:
