@@ -183,21 +183,34 @@ def network_base(
 ) -> NetworkBase:
     """Return what a cluster takes of the network, and record what its pods take of their nodes."""
     base = NetworkBase(network, network.inventory.empty)
-    running = {pod.metadata.uid for pod in cluster.pods if not pod.is_terminal}
-    known = {pod.metadata.uid for pod in cluster.pods}
+    _take_allocated(base, cluster)
+    _take_unallocated(base, cluster, reader, devices)
+    return base
+
+
+def _take_allocated(base: NetworkBase, cluster: ClusterState) -> None:
+    """Take the devices of claims that have some, unless all their pods have terminated."""
+    terminated = {pod.metadata.uid for pod in cluster.pods}
+    terminated -= {pod.metadata.uid for pod in cluster.pods if not pod.is_terminal}
     for claim in cluster.resource_claims.values():
         before = base.taken
-        after = _with_allocation(network, before, claim)
+        after = _with_allocation(base.network, before, claim)
         consumers = claim.status.reserved_for
         pods = [c.uid for c in consumers if c.is_pod]
-        if after == before or (consumers and len(pods) == len(consumers) and all(
-            uid in known and uid not in running for uid in pods
-        )):  # fmt: skip
+        is_given_back = len(pods) == len(consumers) > 0 and terminated.issuperset(pods)
+        if after == before or is_given_back:
             continue
         base.taken = after
         if len(consumers) == len(pods) == 1:
             part, others = taken_between(before, after), base.by_pod.get(pods[0])
             base.by_pod[pods[0]] = part if others is None else sum_taken(others, part)
+
+
+def _take_unallocated(
+    base: NetworkBase, cluster: ClusterState, reader: ClaimReader, devices: NodeDevices
+) -> None:
+    """Take devices for the pods on nodes whose claims have none yet."""
+    network = base.network
     for node in cluster.nodes:
         use = NetworkUse(network, base.taken, {k: r for k, (_, r) in base.places.items()})
         host = None
@@ -212,7 +225,6 @@ def network_base(
             base.taken = with_taken(base.taken, base.by_node[node.name])
             new = use.places.keys() - base.places.keys()
             base.places.update((key, (node.name, use.places[key])) for key in sorted(new))
-    return base
 
 
 def _with_allocation(network: Network, state: DeviceState, claim: ResourceClaim) -> DeviceState:

@@ -87,25 +87,24 @@ def fit_on_network(
     demands: Demands,
 ) -> NetworkFit | None:
     """Return a planned node with one more pod, None if no type has or reaches its devices."""
-    for reach in dict.fromkeys(r for key in needs.shared for r in use.places.get(key, ())):
-        after = narrowed(space, reach, demands)
-        if after is None:
-            return None
-        space = after
+    reaching = _reaching_shared(use, needs, space, demands)
+    if reaching is None:
+        return None
+    space = reaching
     claims = use.unplaced(needs.claims, load.keys)
     others = use.taken if share is None else without_taken(use.taken, share.taken)
     states: dict[DeviceProfile, DeviceState] = {}
     taken: dict[DeviceProfile, DeviceState] = {}
     places: dict[str, tuple[Reach, ...] | None] = {}
     for profile in _cheapest_first(load.profiles(types & space.mask), space, types):
-        own, mine = load.state(profile), share.by_profile.get(profile) if share else None
-        if own is None or not profile.mask & types & space.mask:
+        state, mine = load.state(profile), share.by_profile.get(profile) if share else None
+        if state is None or not profile.mask & types & space.mask:
             continue
         before = others if mine is None else with_taken(others, mine)
         reached = [r for r in use.network.reaches if narrowed(space, r, demands) is not None]
         joined = use.network.joined_for_types(profile.inventory, reached)
         route = _Narrowing(space, profile.mask & types, demands)
-        found = allocate_along(joined.inventory, joined.state(before, own), claims, route)
+        found = allocate_along(joined.inventory, joined.state(before, state), claims, route)
         if found is None:
             continue
         network, states[profile] = joined.split(found.state)
@@ -118,9 +117,28 @@ def fit_on_network(
         mask |= profile.mask & types & space.mask
     if not mask:
         return None
-    local = frozenset(key for key, reaches in places.items() if reaches is None)
-    wide = {key: reaches for key, reaches in places.items() if reaches is not None}
-    return NetworkFit(space, mask, load.with_states(states, local), taken, wide)
+    own, shared = _own_and_shared(places)
+    return NetworkFit(space, mask, load.with_states(states, own), taken, shared)
+
+
+def _own_and_shared(
+    places: dict[str, tuple[Reach, ...] | None],
+) -> tuple[frozenset[str], dict[str, tuple[Reach, ...]]]:
+    """Return the claims that only this node can use, and from where the others can be used."""
+    own = frozenset(key for key, reaches in places.items() if reaches is None)
+    return own, {key: reaches for key, reaches in places.items() if reaches is not None}
+
+
+def _reaching_shared(
+    use: NetworkUse, needs: DeviceNeeds, space: Space, demands: Demands
+) -> Space | None:
+    """Return a planned node from which the claims that other pods use can be, None if none can."""
+    for reach in dict.fromkeys(r for key in needs.shared for r in use.places.get(key, ())):
+        after = narrowed(space, reach, demands)
+        if after is None:
+            return None
+        space = after
+    return space
 
 
 def _cheapest_first(

@@ -74,21 +74,11 @@ class CohortStage:
         self.own_by_host = [c for c in self.by_host if not c.rule.inverse]
         self.repelled = frozenset(c.group for c in self.by_host if c.rule.inverse)
         self.repellers = repellers
-        limits = frozenset(
-            (c.group, c.rule.max_skew - (c.group in counted) if c.kind is RuleKind.SPREAD else 0)
-            for c in self.own_by_host
-            if c.kind is not RuleKind.AFFINITY
-        )
+        limits = _host_limits(self.own_by_host, counted)
         self.closing = (limits, self.repelled) if limits or self.repelled else None
         self.by_domain = [c for c in found if not c.by_host]
-        self.repelled_by_key: dict[str, list[Restriction]] = {}
-        for restriction in self.by_domain:
-            if restriction.rule.inverse:
-                self.repelled_by_key.setdefault(restriction.key, []).append(restriction)
-        self.only_fills_up = all(
-            c.kind is RuleKind.ANTI_AFFINITY or (c.by_host and c.kind is RuleKind.SPREAD)
-            for c in found
-        )
+        self.repelled_by_key = _repelling_by_key(self.by_domain)
+        self.only_fills_up = all(map(_never_opens, found))
         self.host_checks = 1 + len(self.own_by_host) + ports // PORTS_PER_CHECK
         self.view_checks = 1 + sum(DOMAIN_RULE_CHECKS + len(reach[c]) for c in self.by_domain)
         self.many_at_once = not self.by_domain and self.only_fills_up
@@ -119,6 +109,30 @@ class CohortStage:
             known = not untolerated_taints(template.taints, self.step.tolerations)
             self.taints_seen[template.name] = known
         return known
+
+
+def _host_limits(
+    own: Iterable[Restriction], counted: Collection[Group]
+) -> frozenset[tuple[Group, int]]:
+    """Return the most pods that a host may have of each group for it to take another one."""
+    return frozenset(
+        (c.group, c.rule.max_skew - (c.group in counted) if c.kind is RuleKind.SPREAD else 0)
+        for c in own
+        if c.kind is not RuleKind.AFFINITY
+    )
+
+
+def _never_opens(rule: Restriction) -> bool:
+    """Return whether a node that a rule excludes stays excluded while pods are placed."""
+    return rule.kind is RuleKind.ANTI_AFFINITY or (rule.by_host and rule.kind is RuleKind.SPREAD)
+
+
+def _repelling_by_key(restrictions: Iterable[Restriction]) -> dict[str, list[Restriction]]:
+    found: dict[str, list[Restriction]] = {}
+    for restriction in restrictions:
+        if restriction.rule.inverse:
+            found.setdefault(restriction.key, []).append(restriction)
+    return found
 
 
 class Cohort:
