@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -106,30 +106,26 @@ class PodBook:
         is_due = self._next_end is not None and now >= self._next_end
         if workloads.pods is self._followed and not is_due:
             return
-        earlier, rows = self._by_key, self._rows(workloads)
-        known, fresh = self._record.pods, dict[str, PodRecord]()
+        earlier, rows, known = self._by_key, self._rows(workloads), self._record.pods
         ending = self._record.ending_pods(self._by_key)
         ending = [one for one in ending if not self._is_over(one.shown, one.record, now)]
         if workloads.pods is not self._followed:
             ending += self._unwanted(rows, earlier, now)
-        latest = {one.pod: one for one in ending}
-        for key, make, pod in rows:
-            record, before = known.get(key), latest.get(key)
-            if record is None or record.make != make:
-                record = self._created(pod, make, before, now)
-            elif self._is_over(pod, record, now):
-                record = self._successor(key, record, now)
-            fresh[key] = record
-        for key in (key for key, record in fresh.items() if record is not known.get(key)):
-            self._mark_changed(key)
+        fresh = self._next_records(rows, {one.pod: one for one in ending}, now)
+        for key, record in fresh.items():
+            if record is not known.get(key):
+                self._mark_changed(key)
         self._record.pods = fresh
         takes_time = self.leaving is None or bool(self.leaving)  # to terminate
         self._record.templates = {make: pod for _, make, pod in rows} if takes_time else {}
         self._record.ending = [one for one in ending if one.record is not fresh.get(one.pod)]
         self._followed, self._places = workloads.pods, None
         self._next_end = min(self._ends(), default=None)
-        if len(self._shapes) > 2 * len(fresh):
-            self._shapes = {key: shape for key, shape in self._shapes.items() if key in fresh}
+        self._limit_shapes(fresh)
+
+    def _limit_shapes(self, pods: Collection[str]) -> None:
+        if len(self._shapes) > 2 * len(pods):
+            self._shapes = {key: shape for key, shape in self._shapes.items() if key in pods}
 
     def _rows(self, workloads: Workloads) -> list[tuple[str, str, Pod]]:
         """Return the pods with their keys and hashes, computed once for each."""
@@ -139,6 +135,20 @@ class PodBook:
             self._by_key = {key: pod for key, _, pod in self._listed}
             self._source = workloads.pods
         return self._listed
+
+    def _next_records(
+        self, rows: Sequence[tuple[str, str, Pod]], ending: Mapping[str, EndingPod], now: datetime
+    ) -> dict[str, PodRecord]:
+        """Return the records of the pods of the workloads, new ones for those that begin."""
+        known, fresh = self._record.pods, dict[str, PodRecord]()
+        for key, make, pod in rows:
+            record, before = known.get(key), ending.get(key)
+            if record is None or record.make != make:
+                record = self._created(pod, make, before, now)
+            elif self._is_over(pod, record, now):
+                record = self._successor(key, record, now)
+            fresh[key] = record
+        return fresh
 
     def _unwanted(
         self, rows: Sequence[tuple[str, str, Pod]], earlier: Mapping[str, Pod], now: datetime

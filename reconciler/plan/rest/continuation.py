@@ -400,27 +400,9 @@ def _apply_decisions(
 ) -> RestResult | None:
     """Return the effect of decisions, None if they change nothing."""
     cluster = rest.world.cluster
-    gone = _removed_names(cluster, answer.commands)
-    waiting = [c for c in rest.facts.cluster.unlaunched if not c.is_deleting and c.name not in gone]
-    planned, placed_on = _planned_launches(answer, static, cluster)
-    leaves = bool(gone) or _finishes_draining(cluster, rest.at)
-    done = rest.at
-    if planned or waiting:
-        done += LAUNCH
-    if leaves:
-        done += REMOVAL
-    rebooted = frozenset(n for c in answer.commands if not c.removes_nodes for n in c.nodes)
-    if rebooted:
-        done += REBOOT
-    launched = [launcher.launch(claim, done) for claim in planned]
-    made = [node for claim in waiting if (node := launcher.launch_claim(claim, done)) is not None]
-    is_placed = any(pod.key in placed_on for pod in cluster.pending)
-    places_pods = is_placed or has_more_important_pending(cluster)
-    if not (launched or made or leaves or places_pods or rebooted):
+    moves, done = _transition(rest, answer, static, launcher)
+    if not _has_effect(moves, cluster, rest.at):
         return None
-    names = frozenset(launch.node.name for launch in made)
-    bounded = removed_nodes(cluster, (c for c in answer.commands if c.ends_drain))
-    moves = FleetTransition(gone, placed_on, (*launched, *made), names | gone, bounded, rebooted)
     world = apply_transition(rest.world, moves, done, chance, binder)
     if done == rest.at and world.cluster.pods == cluster.pods:
         return None  # no pod could be bound, or evicted for another one
@@ -433,6 +415,42 @@ def _apply_decisions(
         at=done,
         last=done,
     )
+
+
+def _transition(
+    rest: RestResult, answer: Decisions, static: Iterable[PlannedClaim], launcher: InstantLauncher
+) -> tuple[FleetTransition, datetime]:
+    """Return what decisions change, and when that is done."""
+    cluster = rest.world.cluster
+    gone = _removed_names(cluster, answer.commands)
+    waiting = [c for c in rest.facts.cluster.unlaunched if not c.is_deleting and c.name not in gone]
+    planned, placed_on = _planned_launches(answer, static, cluster)
+    rebooted = _rebooted_names(answer.commands)
+    done = rest.at
+    if planned or waiting:
+        done += LAUNCH
+    if gone or _finishes_draining(cluster, rest.at):
+        done += REMOVAL
+    if rebooted:
+        done += REBOOT
+    launched = [launcher.launch(claim, done) for claim in planned]
+    made = [node for claim in waiting if (node := launcher.launch_claim(claim, done)) is not None]
+    names = frozenset(launch.node.name for launch in made)
+    bounded = removed_nodes(cluster, (c for c in answer.commands if c.ends_drain))
+    nodes = (*launched, *made)
+    return FleetTransition(gone, placed_on, nodes, names | gone, bounded, rebooted), done
+
+
+def _has_effect(moves: FleetTransition, cluster: ClusterState, at: datetime) -> bool:
+    """Return whether a transition may change the cluster: nodes, or where pending pods run."""
+    if moves.launched or moves.removed or moves.rebooted:
+        return True
+    places_pods = any(pod.key in moves.placed_on for pod in cluster.pending)
+    return places_pods or has_more_important_pending(cluster) or _finishes_draining(cluster, at)
+
+
+def _rebooted_names(commands: Iterable[Command]) -> frozenset[str]:
+    return frozenset(n for c in commands if not c.removes_nodes for n in c.nodes)
 
 
 def _removed_names(cluster: ClusterState, commands: Iterable[Command]) -> frozenset[str]:

@@ -6,10 +6,12 @@ A pod that cannot be evicted keeps its node, which never finishes draining.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from datetime import datetime
+from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -30,7 +32,13 @@ from reconciler.model.kubernetes.profile import Profile
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.binding import scheduler
 from reconciler.placement.binding.scheduler import NodeBinder, NodeInfo
-from reconciler.plan.rest.binding import RestBinder, WaitingPods, as_pending, bind_pods
+from reconciler.plan.rest.binding import (
+    BoundPods,
+    RestBinder,
+    WaitingPods,
+    as_pending,
+    bind_pods,
+)
 from reconciler.plan.rest.nodes import LaunchedNode, start_node
 
 if TYPE_CHECKING:
@@ -280,12 +288,11 @@ def _cluster_after(
     """
     leaving = drains_of(cluster, moves.removed, moves.bounded, now)
     ended, displaced = _displaced_pods(cluster, leaving)
-    booted = (_after_reboot(n, now) if n.name in moves.rebooted else n for n in cluster.nodes)
-    kept = (_remaining_node(node, leaving.get(node.name), now) for node in booted)
     fresh = [
         with_daemons(n.node, cluster.daemon_sets, now, binder.profiles) for n in moves.launched
     ]
-    nodes = sorted([*(n for n in kept if n is not None), *fresh], key=lambda n: n.name)
+    kept_nodes = _kept_nodes(cluster, moves.rebooted, leaving, now)
+    nodes = sorted([*kept_nodes, *fresh], key=attrgetter("name"))
     waiting, evicted = (
         sorted(pods, key=lambda pod: chance.share("creation", pod.key, str(launched)))
         for pods in (cluster.pending, displaced)
@@ -298,26 +305,18 @@ def _cluster_after(
     )
     queue = WaitingPods(waiting, evicted, joining, moves.placed_on)
     found = bind_pods(cluster, nodes, queue, chance.seed, binder)
-    bound, preempted = found.nodes, found.preempted
-    ended |= {key for key, pod in preempted.items() if not pod.is_reschedulable}
-    again = (p for p in preempted.values() if p.is_reschedulable)
-    displaced = list({p.key: p for p in (*displaced, *cluster.pending, *again)}.values())
-    changed = {
-        pod.key: _running_pod(pod, bound[pod.key], now) if pod.key in bound else pod
-        for pod in displaced
-    }
-    arriving: dict[str, list[Pod]] = {}
-    for pod in changed.values():
-        if pod.spec.node_name:
-            arriving.setdefault(pod.spec.node_name, []).append(pod)
-    known = (changed.get(pod.key, pod) for pod in cluster.pods if pod.key not in ended)
-    pods = (*known, *(pod for node in fresh for pod in node.pods))
-    started = [changed[pod.key] for pod in cluster.pending if pod.key in bound]
+    ended |= {key for key, pod in found.preempted.items() if not pod.is_reschedulable}
+    changed = _changed_pods((*displaced, *cluster.pending), found, now)
+    arriving = _by_node(changed.values())
+    kept = (changed.get(pod.key, pod) for pod in cluster.pods if pod.key not in ended)
+    pods = (*kept, *chain.from_iterable(node.pods for node in fresh))
+    started = [changed[pod.key] for pod in cluster.pending if pod.key in found.nodes]
     claims, made = found.volumes.objects()
     return with_fields(
         cluster,
         nodes=tuple(
-            _with_pods(_without_pods(n, preempted), arriving.get(n.name, ()), now) for n in nodes
+            _with_pods(_without_pods(node, found.preempted), arriving.get(node.name, ()), now)
+            for node in nodes
         ),
         pods=pods,
         unlaunched=tuple(c for c in cluster.unlaunched if c.name not in moves.started_claims),
@@ -325,6 +324,37 @@ def _cluster_after(
         volume_claims={claim.key: claim for claim in claims},
         volumes={volume.metadata.name: volume for volume in made},
     )
+
+
+def _kept_nodes(
+    cluster: ClusterState,
+    rebooted: Collection[str],
+    leaving: Mapping[str, list[Pod]],
+    now: datetime,
+) -> Iterator[StateNode]:
+    """Yield the nodes that are not removed, booted again or without the pods that have left."""
+    for node in cluster.nodes:
+        booted = _after_reboot(node, now) if node.name in rebooted else node
+        kept = _remaining_node(booted, leaving.get(node.name), now)
+        if kept is not None:
+            yield kept
+
+
+def _changed_pods(moving: Iterable[Pod], found: BoundPods, now: datetime) -> dict[str, Pod]:
+    """Return pods that had no node, and preempted ones, as they run now or wait, by key."""
+    again = (pod for pod in found.preempted.values() if pod.is_reschedulable)
+    return {
+        key: _running_pod(pod, found.nodes[key], now) if key in found.nodes else pod
+        for key, pod in {pod.key: pod for pod in (*moving, *again)}.items()
+    }
+
+
+def _by_node(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:
+    found: dict[str, list[Pod]] = {}
+    for pod in pods:
+        if pod.spec.node_name:
+            found.setdefault(pod.spec.node_name, []).append(pod)
+    return found
 
 
 def _csi_nodes_after(
