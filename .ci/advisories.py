@@ -155,6 +155,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if wanted.update is not None:
             names = frozenset(pin.name for pin in pinned)
             rows = relevant(read_database(wanted.update), names)
+            if not rows:  # an empty clone, or a database of another layout, finds no flaw ever
+                raise ValueError(f"{wanted.update} has none about a locked package")
             text = json.dumps({"advisories": rows}, indent=1, sort_keys=True) + "\n"
             STORED.write_text(text, encoding="utf-8")
         advisories = json.loads(STORED.read_text(encoding="utf-8"))["advisories"]

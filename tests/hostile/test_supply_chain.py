@@ -452,6 +452,24 @@ def test_the_locks_are_compared_with_the_stored_advisories_in_every_run(tmp_path
     assert done.stdout.endswith(" 0 findings\n")
 
 
+@attack(Threat.SUPPLY_CHAIN, "a database of advisories that is empty, or of another layout")
+def test_a_database_without_advisories_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guard: the check of ``rows`` in ``main``. Without it, no flaw is found from then on."""
+    scan = program("advisories")
+    stored = tmp_path / "advisories.json"
+    stored.write_bytes(scan.STORED.read_bytes())
+    monkeypatch.setattr(scan, "STORED", stored)
+    clone = tmp_path / "clone"
+    (clone / "vulns").mkdir(parents=True)
+    (clone / "vulns" / "boto3.txt").write_text(json.dumps(a_record()))
+    before = stored.read_bytes()
+    assert scan.main(["--update", str(clone)]) == 2
+    assert "has none about a locked package" in capsys.readouterr().err
+    assert stored.read_bytes() == before
+
+
 def test_a_database_is_read_from_files_of_either_form(tmp_path: Path) -> None:
     (tmp_path / "boto3").mkdir()
     (tmp_path / ".git").mkdir()
