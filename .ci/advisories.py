@@ -112,6 +112,18 @@ def relevant(records: Iterable[Record], names: frozenset[str]) -> list[Record]:
     return sorted(found, key=lambda row: (row["package"], row["id"]))
 
 
+def read_relevant(folder: Path, names: frozenset[str]) -> list[Record]:
+    """Return what a database says about packages of these names.
+
+    Raises:
+        ValueError: it says nothing, as an empty clone does, or a database of another layout.
+    """
+    rows = relevant(read_database(folder), names)
+    if not rows:
+        raise ValueError(f"{folder} has none about a locked package")
+    return rows
+
+
 def findings(
     pinned: Iterable[Pin], advisories: Sequence[Record], ignored: Mapping[str, date], today: date
 ) -> list[str]:
@@ -154,9 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if wanted.update is not None:
             names = frozenset(pin.name for pin in pinned)
-            rows = relevant(read_database(wanted.update), names)
-            if not rows:  # an empty clone, or a database of another layout, finds no flaw ever
-                raise ValueError(f"{wanted.update} has none about a locked package")
+            rows = read_relevant(wanted.update, names)
             text = json.dumps({"advisories": rows}, indent=1, sort_keys=True) + "\n"
             STORED.write_text(text, encoding="utf-8")
         advisories = json.loads(STORED.read_text(encoding="utf-8"))["advisories"]

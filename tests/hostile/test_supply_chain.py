@@ -456,7 +456,7 @@ def test_the_locks_are_compared_with_the_stored_advisories_in_every_run(tmp_path
 def test_a_database_without_advisories_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Guard: the check of ``rows`` in ``main``. Without it, no flaw is found from then on."""
+    """Guard: ``read_relevant``. Without it, no flaw is found from then on."""
     scan = program("advisories")
     stored = tmp_path / "advisories.json"
     stored.write_bytes(scan.STORED.read_bytes())
