@@ -143,19 +143,31 @@ def gantt(report: Report) -> Markup:
         return el("p", "No nodes.", cls="soft")
     pools = sorted({life.node_pool for life in lives})
     hues = {pool: number for number, pool in enumerate(pools)}
-    moving = [life for life in lives if life.launched_at is not None or life.gone_at is not None]
-    still = [life for life in lives if life.launched_at is None and life.gone_at is None]
+    moving = [life for life in lives if _is_moving(life)]
     moving.sort(key=lambda life: (life.launched_at or life.going_at or end, life.node_claim))
+    still = [_node_lane(life, begin, end, hues) for life in lives if not _is_moving(life)]
+    return join_markup(
+        _color_key(hues),
+        _changed_nodes(report, moving, hues),
+        _unchanged_nodes(still, begin, end),
+    )
+
+
+def _is_moving(life: Life) -> bool:
+    """Return whether a node was launched or is gone."""
+    return life.launched_at is not None or life.gone_at is not None
+
+
+def _changed_nodes(report: Report, moving: Sequence[Life], hues: dict[str, int]) -> Markup:
+    begin, end = report.started_at, report.at
     affected = {life.node_pool for life in moving}
     rules = list(_rule_lanes(period for period in report.rules if period.node_pool in affected))
     drawn = [*rules, *(_node_lane(life, begin, end, hues) for life in moving[:LANES_MAX])]
     left = len(moving) - LANES_MAX
     more = f"and {format_count(left, 'more node')} (`-o json` lists all)" if left > 0 else ""
     return join_markup(
-        _color_key(hues),
         timeline(Timeline(begin, end, tuple(drawn))) if drawn else "",
         el("p", more, cls="soft") if more else "",
-        _unchanged_nodes([_node_lane(life, begin, end, hues) for life in still], begin, end),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from math import fsum
 from typing import Final
@@ -220,18 +220,7 @@ def _cost_report(stage: SimulationStage, start: datetime, end: datetime) -> Mone
     by_pool: dict[str, list[SimulatedInstance]] = {}
     for machine in stage.compute.machines.values():
         by_pool.setdefault(machine.facts.tags.get(NODEPOOL, ""), []).append(machine)
-    rows = {}
-    for pool in sorted(by_pool):
-        machines = by_pool[pool]
-        before = [m for m in machines if _is_billed(m, start) and m.facts.launched_at < start]
-        after = [m for m in machines if _is_billed(m, end)]
-        rows[pool] = PoolMoney(
-            len(before),
-            len(after),
-            _sum_prices(m.price(start) for m in before),
-            _sum_prices(m.price(end) for m in after),
-            round(fsum(m.cost(start, end) for m in machines), 6),
-        )
+    rows = {pool: _pool_money(by_pool[pool], start, end) for pool in sorted(by_pool)}
     samples = [s.per_hour for s in stage.samples if s.at >= start]
     before_all = round(fsum(row.before for row in rows.values()), 9)
     after_all = round(fsum(row.after for row in rows.values()), 9)
@@ -242,6 +231,18 @@ def _cost_report(stage: SimulationStage, start: datetime, end: datetime) -> Mone
         round(fsum(row.spent for row in rows.values()), 6),
         by_node_pool=rows,
         unpriced=sum(not m.prices for m in stage.compute.machines.values()),
+    )
+
+
+def _pool_money(machines: Sequence[SimulatedInstance], start: datetime, end: datetime) -> PoolMoney:
+    before = [m for m in machines if _is_billed(m, start) and m.facts.launched_at < start]
+    after = [m for m in machines if _is_billed(m, end)]
+    return PoolMoney(
+        len(before),
+        len(after),
+        _sum_prices(m.price(start) for m in before),
+        _sum_prices(m.price(end) for m in after),
+        round(fsum(m.cost(start, end) for m in machines), 6),
     )
 
 
@@ -268,8 +269,8 @@ def _node_lives(stage: SimulationStage, start: datetime) -> tuple[Life, ...]:
             continue
         claim = machine.facts.tags.get(CLAIM_TAG, "")
         command = stage.event_log.command_of(claim)
+        removing = command if command is not None and claim in command.node_claims else None
         taint = going.get(claim)
-        is_removed = command is not None and claim in command.node_claims
         launched = machine.facts.launched_at
         lives.append(
             Life(
@@ -281,8 +282,8 @@ def _node_lives(stage: SimulationStage, start: datetime) -> tuple[Life, ...]:
                 ready.get(claim),
                 taint.at if taint is not None and machine.going_at is not None else None,
                 machine.going_at,
-                command.reason if is_removed and command is not None else "",
-                command.id if is_removed and command is not None else "",
+                removing.reason if removing is not None else "",
+                removing.id if removing is not None else "",
             )
         )
     return tuple(sorted(lives, key=lambda x: (x.launched_at or start, x.node_pool, x.node_claim)))

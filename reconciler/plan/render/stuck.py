@@ -39,9 +39,7 @@ def _stuck_line(stuck: Sequence[StuckNode], noun: str, what: str) -> str:
         what = "do not join"
     placeless = [node for node in stuck if node.message.startswith(PODS_WITHOUT_PLACE)]
     others = [node for node in stuck if not node.message.startswith(PODS_WITHOUT_PLACE)]
-    names = (short_node_name(without_backticks(s.node or s.node_claim)) for s in others)
-    alike = group_messages(((), s.message, name) for s, name in zip(others, names, strict=True))
-    shown = [(_in_words(group.message), group.names) for group in alike[:_STUCK_NAMED]]
+    shown = _first_messages(others)
     reasons = _pods_without_place(placeless)
     reasons += [
         f"{format_list(nodes, _STUCK_NAMED)} ({truncate(message, _STUCK_WIDTH)})"
@@ -51,9 +49,17 @@ def _stuck_line(stuck: Sequence[StuckNode], noun: str, what: str) -> str:
     rest = f"; and {more:,} more" if more else ""
     line = f"{format_count(len(stuck), noun)} {what}: {'; '.join(reasons)}{rest}"
     line = line if line.endswith("…") else f"{line}."
-    is_cut = more or any(len(nodes) > _STUCK_NAMED + 1 for _, nodes in shown)
-    is_cut = is_cut or any(len(message) > _STUCK_WIDTH for message, _ in shown)
+    is_cut = more or any(
+        len(nodes) > _STUCK_NAMED + 1 or len(message) > _STUCK_WIDTH for message, nodes in shown
+    )
     return f"{line} `-o json` lists everything." if is_cut else line
+
+
+def _first_messages(stuck: Sequence[StuckNode]) -> list[tuple[str, Sequence[str]]]:
+    """Return the first different messages about nodes, each with the names of its nodes."""
+    names = (short_node_name(without_backticks(s.node or s.node_claim)) for s in stuck)
+    alike = group_messages(((), s.message, name) for s, name in zip(stuck, names, strict=True))
+    return [(_in_words(group.message), group.names) for group in alike[:_STUCK_NAMED]]
 
 
 _PROTECTED: Final = f'pod has "{DO_NOT_DISRUPT}" annotation (Pod='

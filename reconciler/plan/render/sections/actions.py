@@ -232,11 +232,7 @@ def _disruption_reasons(group: Sequence[ActionStep]) -> list[str]:
         or summarize_texts((c.message for c in commands), "others")
         or format_reason(reason)
     )
-    moved = sum(command.pods_evicted for command in commands)
-    moves = f"{format_count(moved, 'pod')} rescheduled" if moved else ""
-    if moves and all(command.savings_per_eviction is not None for command in commands):
-        saved = fsum(command.savings or 0.0 for command in commands)
-        moves += f"; saves {format_dollars(saved / moved)}/hour per pod moved"
+    moves = _moved_pods(commands)
     rule = "disruption budgets do not apply" if forceful else ""
     drains = {command.termination_grace_period for command in commands} - {""}
     drain = format_list([format_drain_limit(limit) for limit in sorted(drains)])
@@ -245,6 +241,18 @@ def _disruption_reasons(group: Sequence[ActionStep]) -> list[str]:
         "; ".join(filter(None, (moves, rule, drain))),
         _equal_candidates(commands),
     ]
+
+
+def _moved_pods(commands: Sequence[PlannedCommand]) -> str:
+    """Return how many pods commands move, and what each of them saves if that is known."""
+    moved = sum(command.pods_evicted for command in commands)
+    if not moved:
+        return ""
+    moves = f"{format_count(moved, 'pod')} rescheduled"
+    if any(command.savings_per_eviction is None for command in commands):
+        return moves
+    saved = fsum(command.savings or 0.0 for command in commands)
+    return f"{moves}; saves {format_dollars(saved / moved)}/hour per pod moved"
 
 
 def _equal_candidates(commands: Iterable[PlannedCommand]) -> str:
