@@ -6,7 +6,7 @@ machine and zones are as bundled has one line with its prices.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -48,13 +48,7 @@ def locked_data(lock: Lock, bundled: tuple[Header, Bundle]) -> tuple[Header, Bun
     zones |= {n: frozenset(t.zones) for n, t in changed.items() if t.zones is not None}
     all_machines = [machine for _, machine in sorted(machines.items())]
     home = bundle.regions.get(lock.region, Region((), b""))
-    ids = {zone.name: zone.id for zone in home.zones}
-    names = sorted({name for places in zones.values() for name in places} | ids.keys())
-    places = tuple(Zone(name, ids.get(name)) for name in names)
-    offered = tuple(
-        sum(1 << bit for bit, zone in enumerate(places) if zone.name in zones.get(m.name, ()))
-        for m in all_machines
-    )
+    places, offered = _offered_zones(all_machines, zones, home)
     result = msgspec.structs.replace(
         bundle,
         machines=tuple(all_machines),
@@ -63,6 +57,20 @@ def locked_data(lock: Lock, bundled: tuple[Header, Bundle]) -> tuple[Header, Bun
     )
     digest = sha256(f"{header.digest} {lock.digest}".encode()).hexdigest()
     return msgspec.structs.replace(header, digest=digest), result
+
+
+def _offered_zones(
+    machines: Sequence[MachineType], zones: Mapping[str, Collection[str]], home: Region
+) -> tuple[tuple[Zone, ...], tuple[int, ...]]:
+    """Return the zones of a region, and for each machine the bits of those that offer it."""
+    ids = {zone.name: zone.id for zone in home.zones}
+    names = sorted({name for places in zones.values() for name in places} | ids.keys())
+    places = tuple(Zone(name, ids.get(name)) for name in names)
+    offered = tuple(
+        sum(1 << bit for bit, zone in enumerate(places) if zone.name in zones.get(m.name, ()))
+        for m in machines
+    )
+    return places, offered
 
 
 def _decode_machine(name: str, locked: LockedType) -> MachineType:

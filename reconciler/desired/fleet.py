@@ -382,29 +382,24 @@ class _FleetReader:
         """Read the workloads, and run the checks that need all objects."""
         self._read_workloads()
         pools = [entry for (kind, _, _), entry in self.seen.items() if kind == "NodePool"]
+        pools_read = list(self._resources_of_kinds("NodePool"))
         if not pools and not self.broken and not self.has_errors():
             severity = Severity.WARNING if allow_empty else Severity.ERROR
             self.diagnostics.append(chart.empty_fleet(self.diagnostics, severity))
         if not self.any_class and not self.broken:
-            for resource, entry in self._resources_of_kinds("NodePool"):
+            for resource, entry in pools_read:
                 self._check_class(resource, entry, is_complete=is_complete)
-            pool_entries = list(self._resources_of_kinds("NodePool"))
-            self.diagnostics += automode.unsupported_classes(self.auto_mode, pool_entries)
+            self.diagnostics += automode.unsupported_classes(self.auto_mode, pools_read)
         self.diagnostics += placeholders.summary(self.left)
         if pools and not self.broken:
             self._check_settings_of_pools([pool.name for pool in pools])
-        pools_read = list(self._resources_of_kinds("NodePool"))
         workloads = list(self._workload_resources()) if self.workloads else []
         for entry, finding in sizes.beyond_limits(pools_read, workloads, self.kinds):
             self._add(entry, finding)
         if self.lock is not None and not self.broken:
             self._drop_stale_lock_entries(self.lock)
         if self.skipped:
-            count = sum(self.skipped.values())
-            kinds = ", ".join(f"{kind} ({n})" for kind, n in sorted(self.skipped.items())[:20])
-            objects = "object" if count == 1 else "objects"
-            message = f"{count} {objects} of other kinds skipped: {kinds}"
-            self.diagnostics.append(Diagnostic(Severity.INFO, "skipped-kinds", message))
+            self.diagnostics.append(_skipped_objects(self.skipped))
 
     def add_advice(self, advise: Advice) -> None:
         """Add the findings of ``advise``."""
@@ -484,6 +479,13 @@ class _FleetReader:
             lock_lines=self.lock_lines,
             policies=self.policies,
         )
+
+
+def _skipped_objects(skipped: Mapping[str, int]) -> Diagnostic:
+    count = sum(skipped.values())
+    kinds = ", ".join(f"{kind} ({n})" for kind, n in sorted(skipped.items())[:20])
+    message = f"{count} object{'' if count == 1 else 's'} of other kinds skipped: {kinds}"
+    return Diagnostic(Severity.INFO, "skipped-kinds", message)
 
 
 def _with_written_word(entry: Entry, finding: Finding) -> Finding:

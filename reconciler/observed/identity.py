@@ -285,19 +285,7 @@ def _correct_labels(node: Node, claim: NodeClaim | None, findings: list[Diagnost
         value = format_untrusted(observed[key])
         why = f"its label {format_untrusted(key)} with the value {value} is not a valid label"
         findings.append(_identity_finding(LABELS, node, why))
-    differing: dict[str, str] = {}
-    for key in _CLAIM_LABELS if claim is not None else ():
-        ours = claim.metadata.labels.get(key) if claim is not None else None
-        theirs = observed.get(key)
-        if ours and theirs is not None and theirs != ours:
-            differing[key] = ours
-            if (key, theirs, ours) != (CAPACITY_TYPE, RESERVED, ON_DEMAND):
-                assert claim is not None
-                why = (
-                    f"its label {key} is {format_untrusted(theirs)}, but NodeClaim {claim.name} "
-                    f"has {quote_value(ours)}"
-                )
-                findings.append(_identity_finding(LABELS, node, why))
+    differing = _differing_labels(node, claim, findings) if claim is not None else {}
     findings += (
         _identity_finding(LABELS, node, f"its taint {format_untrusted(str(taint))} is not valid")
         for taint in node.spec.taints
@@ -308,6 +296,23 @@ def _correct_labels(node: Node, claim: NodeClaim | None, findings: list[Diagnost
     labels = {k: v for k, v in observed.items() if k not in invalid} | differing
     metadata = msgspec.structs.replace(node.metadata, labels=labels)
     return msgspec.structs.replace(node, metadata=metadata)
+
+
+def _differing_labels(node: Node, claim: NodeClaim, findings: list[Diagnostic]) -> dict[str, str]:
+    """Return the values of the claim for labels in which its Node has others."""
+    differing: dict[str, str] = {}
+    for key in _CLAIM_LABELS:
+        ours, theirs = claim.metadata.labels.get(key), node.metadata.labels.get(key)
+        if not ours or theirs is None or theirs == ours:
+            continue
+        differing[key] = ours
+        if (key, theirs, ours) != (CAPACITY_TYPE, RESERVED, ON_DEMAND):
+            why = (
+                f"its label {key} is {format_untrusted(theirs)}, but NodeClaim {claim.name} "
+                f"has {quote_value(ours)}"
+            )
+            findings.append(_identity_finding(LABELS, node, why))
+    return differing
 
 
 def _has_invalid_label(labels: Mapping[str, str]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -49,7 +49,7 @@ class Detected:
 
     ``alternatives`` are not rendered, unless an object of Flux or Argo CD names one of them.
     ``reads_gitops`` is whether objects of Flux and Argo CD among the plain files name further
-    sources. ``unlisted`` are files of a kustomization's folder that it does not refer to.
+    sources.
     """
 
     plain: list[SourceFile] = field(default_factory=list)
@@ -79,23 +79,11 @@ def detect(files: Sequence[SourceFile], tree: Tree, below: str) -> Detected:
         return _detect_stated(files, tree, below, *stated)
     found = Detected()
     charts = _chart_folders(files)
-    kustomizations = sorted({_folder(f.path) for f in files if f.path.rpartition("/")[2] in NAMES})
+    kustomizations = sorted({_folder(f.path) for f in files if _is_kustomization(f.path)})
     kustomizations = [k for k in kustomizations if not _is_in(k, charts)]
     closures = _closures(kustomizations, tree, below, found)
-    owned = {path for closure in closures.values() for path in closure.files}
-    owned_folders = {f for closure in closures.values() for f in closure.folders}
-    for file in files:
-        path = posixpath.normpath(posixpath.join(below, file.path))
-        folder = posixpath.dirname(path) or "."
-        if file.path in (*CONFIG_FILES, LOCK_FILE):
-            found.plain.append(file)
-        elif _is_in(file.path, charts) or path in owned:
-            continue
-        elif folder in owned_folders:
-            if _NODES.search(file.content) and not _is_kustomization(file.path):
-                found.findings.append(_unlisted(file))
-        else:
-            found.plain.append(file)
+    found.plain, unlisted = _plain_files(files, charts, closures.values(), below)
+    found.findings += unlisted
     for chart in charts:
         path = posixpath.normpath(posixpath.join(below, chart))
         place = Place(posixpath.normpath(f"{chart}/{CHART}"), 1, 1)
@@ -103,6 +91,27 @@ def detect(files: Sequence[SourceFile], tree: Tree, below: str) -> Detected:
     found.findings += _helmfiles(charts, tree, below)
     found.renderings += _roots(closures, files, below, found)
     return found
+
+
+def _plain_files(
+    files: Sequence[SourceFile], charts: Sequence[str], closures: Collection[Closure], below: str
+) -> tuple[list[SourceFile], list[Diagnostic]]:
+    """Return the files that are read as they are, and findings on those that nothing reads."""
+    owned = {path for closure in closures for path in closure.files}
+    owned_folders = {folder for closure in closures for folder in closure.folders}
+    plain: list[SourceFile] = []
+    unlisted: list[Diagnostic] = []
+    for file in files:
+        path = posixpath.normpath(posixpath.join(below, file.path))
+        if file.path in (*CONFIG_FILES, LOCK_FILE):
+            plain.append(file)
+        elif _is_in(file.path, charts) or path in owned:
+            continue
+        elif (posixpath.dirname(path) or ".") not in owned_folders:
+            plain.append(file)
+        elif _NODES.search(file.content) and not _is_kustomization(file.path):
+            unlisted.append(_unlisted(file))
+    return plain, unlisted
 
 
 def _helmfiles(charts: Sequence[str], tree: Tree, below: str) -> Iterator[Diagnostic]:

@@ -290,13 +290,10 @@ def _describe_changes(before: Lock | None, after: Lock) -> list[str]:
         if current is None:
             lines.append(f"- EC2NodeClass {name}")
             continue
+        known = _resource_ids(previous) if previous is not None else {}
         for what, ids in _resource_ids(current).items():
-            lost = [
-                x
-                for x in (_resource_ids(previous)[what] if previous is not None else [])
-                if x not in ids
-            ]
-            new = [x for x in ids if previous is None or x not in _resource_ids(previous)[what]]
+            lost = [x for x in known.get(what, ()) if x not in ids]
+            new = [x for x in ids if x not in known.get(what, ())]
             if lost or new:
                 change = " ".join([*(f"-{x}" for x in lost), *(f"+{x}" for x in new)])
                 lines.append(f"~ EC2NodeClass {name} {what}: {change}")

@@ -289,14 +289,8 @@ def _initial_settings(
     name = request.name or _fleet_name(str(known.get("clusterName") or ""))
     if not name:
         name = _ask_value("fleet name", _default_name(folder), "--name", choices, asks=asks)
-    region = request.region or str(known.get("aws.region") or "")
-    if not region and origin is not None and origin.region:
-        region = origin.region
-        choices.append(f"region {region}: of the zones in use")
-    elif origin is not None and origin.region not in ("", region):
-        choices.append(f"region {region}, although the zones in use are those of {origin.region}")
-    if not region:
-        region = _region_of_environment(choices)
+    stated = request.region or str(known.get("aws.region") or "")
+    region = _known_region(stated, origin.region if origin is not None else "", choices)
     if not region:
         region = _ask_value("AWS region", _DEFAULT_REGION, "--region", choices, asks=asks)
     if "karpenter" not in known:
@@ -336,7 +330,15 @@ def _default_name(folder: str) -> str:
     return _fleet_name(name) or "fleet"
 
 
-def _region_of_environment(choices: list[str]) -> str:
+def _known_region(stated: str, of_zones: str, choices: list[str]) -> str:
+    """Return the region that is stated, else that of the zones in use or of the environment."""
+    if stated:
+        if of_zones not in ("", stated):
+            choices.append(f"region {stated}, although the zones in use are those of {of_zones}")
+        return stated
+    if of_zones:
+        choices.append(f"region {of_zones}: of the zones in use")
+        return of_zones
     for variable in _REGION_VARIABLES:
         if os.environ.get(variable):
             choices.append(f"region {os.environ[variable]}: from {variable}")
