@@ -226,16 +226,26 @@ def _best_combination(
     neutral = [one for one in eligible if not one.verdict.refusal and not one.saves]
     compatible = _compatible_candidates(best, neutral)[:NEUTRAL_MAX]
     if compatible:
-        members = (*best.members, *(member for one in compatible for member in one.members))
-        verdicts = judge_all([members])
-        if verdicts is None:
-            return best if len(best.members) > 1 else None
-        found = JudgedChanges(members, verdicts[0])
-        if _saves_more(best, found) or found.verdict.refusal:
-            best = _extend_combination(
-                judge_all, best, compatible, enough=found if is_advice(found) else None
-            )
+        best = _extend_with_neutral(judge_all, best, compatible)
     return best if len(best.members) > 1 else None
+
+
+def _extend_with_neutral(
+    judge_all: JudgeAll, best: JudgedChanges, neutral: Sequence[JudgedChanges]
+) -> JudgedChanges:
+    """Return the combination with candidates that save nothing alone, if they do together.
+
+    All are judged at once before each is: mostly they save nothing.
+    """
+    members = (*best.members, *(member for one in neutral for member in one.members))
+    verdicts = judge_all([members])
+    if verdicts is None:
+        return best
+    found = JudgedChanges(members, verdicts[0])
+    if not _saves_more(best, found) and not found.verdict.refusal:
+        return best
+    enough = found if is_advice(found) else None
+    return _extend_combination(judge_all, best, neutral, enough)
 
 
 def _extend_combination(

@@ -145,40 +145,43 @@ def _rollout_notices(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemo
     rollouts = dict(memory.rollouts)
     left = {drifted.node_pool for drifted in facts.plan.drift}
     running = [c for c in facts.running if c.reason == DRIFTED and c.phase not in _ENDED]
-    for pool in sorted({pool for command in running for pool in command.node_pools}):
+    rolling = {pool for command in running for pool in command.node_pools}
+    for pool in sorted(rolling):
         of_pool = [command for command in running if pool in command.node_pools]
         known = rollouts.get(pool)
         if known is None:
             known = RolloutMemory(facts.at)
-            waiting = sum(drifted.node_pool == pool for drifted in facts.plan.drift)
-            waiting = max(waiting, _count_nodes(of_pool, pool))
-            notices.append(
-                facts.notice(
-                    NoticeKind.ROLLOUT_STARTED,
-                    f"Rollout of NodePool {pool} started",
-                    f"{format_count(waiting, 'node')} to replace.",
-                    pool,
-                )
-            )
+            notices.append(_rollout_started(facts, pool, _count_nodes(of_pool, pool)))
         new = [command for command in of_pool if command.id not in known.counted]
         rollouts[pool] = RolloutMemory(
             known.started_at,
             known.nodes + _count_nodes(new, pool),
             tuple(sorted(command.id for command in of_pool)),
         )
-    active = {pool for command in running for pool in command.node_pools} | left
-    for pool in sorted(rollouts.keys() - active):
-        ended = rollouts.pop(pool)
-        took = format_duration(_round_to_minutes(facts.at - ended.started_at))
-        notices.append(
-            facts.notice(
-                NoticeKind.ROLLOUT_FINISHED,
-                f"Rollout of NodePool {pool} finished",
-                f"{format_count(ended.nodes, 'node')} replaced in {took}.",
-                pool,
-            )
-        )
+    ended = sorted(rollouts.keys() - rolling - left)
+    notices += [_rollout_finished(facts, pool, rollouts.pop(pool)) for pool in ended]
     return msgspec.structs.replace(memory, rollouts=rollouts), notices
+
+
+def _rollout_started(facts: PassFacts, pool: str, leaving: int) -> Notice:
+    """Return the notice of a rollout whose first commands replace ``leaving`` nodes."""
+    drifted = sum(drifted.node_pool == pool for drifted in facts.plan.drift)
+    return facts.notice(
+        NoticeKind.ROLLOUT_STARTED,
+        f"Rollout of NodePool {pool} started",
+        f"{format_count(max(drifted, leaving), 'node')} to replace.",
+        pool,
+    )
+
+
+def _rollout_finished(facts: PassFacts, pool: str, ended: RolloutMemory) -> Notice:
+    took = format_duration(_round_to_minutes(facts.at - ended.started_at))
+    return facts.notice(
+        NoticeKind.ROLLOUT_FINISHED,
+        f"Rollout of NodePool {pool} finished",
+        f"{format_count(ended.nodes, 'node')} replaced in {took}.",
+        pool,
+    )
 
 
 def _count_nodes(commands: Iterable[RunningCommand], node_pool: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -55,19 +55,14 @@ def upcoming_steps(
     These are the ends of ``consolidateAfter``, and the openings of budgets and windows. ``later``
     is what consolidation then does, None if that is not known.
     """
-    by_name = {pool.name: pool for pool in pools}
     found: Counter[tuple[datetime, str]] = Counter()
     for item in plan.deferred:
         is_foreseen = later is not None and item.waits_for == WaitsFor.CONSOLIDATE_AFTER
         if item.not_before is not None and item.not_before > now and not is_foreseen:
             found[item.not_before, item.reason] += 1
-    for node in nodes if later is None else ():
-        pool = by_name.get(node.node_pool)
-        if node.claim is None or pool is None or node.is_deleting:
-            continue
-        at = consolidatable_at(node.claim, pool)
-        if at is not None and at > now:
-            found[at, DisruptionReason.UNDERUTILIZED.value] += 1
+    if later is None:
+        times = _consolidatable_times(nodes, {pool.name: pool for pool in pools})
+        found.update((at, DisruptionReason.UNDERUTILIZED.value) for at in times if at > now)
     steps = [UpcomingStep(at, reason, count, at - now) for (at, reason), count in found.items()]
     steps += (
         UpcomingStep(one.at, one.reason, one.nodes, one.at - now, one.saves)
@@ -75,3 +70,16 @@ def upcoming_steps(
         if one.at > now
     )
     return tuple(sorted(steps, key=lambda step: (step.at, step.reason))[:_UPCOMING_MAX])
+
+
+def _consolidatable_times(
+    nodes: Iterable[StateNode], pools: Mapping[str, NodePool]
+) -> Iterator[datetime]:
+    """Yield when ``consolidateAfter`` has passed for each node that stays."""
+    for node in nodes:
+        pool = pools.get(node.node_pool)
+        if node.claim is None or pool is None or node.is_deleting:
+            continue
+        at = consolidatable_at(node.claim, pool)
+        if at is not None:
+            yield at

@@ -91,23 +91,23 @@ def coverage_of(
     def applies(terms: SavingsPlanTerms | ReservedInstancesTerms) -> bool:
         return terms.region in ("", region) and (terms.until is None or now < terms.until)
 
-    reserved = [_Reserved(terms) for terms in commitments.reserved_instances if applies(terms)]
-    plans = [_Plan(terms) for terms in commitments.savings_plans if applies(terms)]
-    unknown = [
-        *(m.name for m in reserved if m.is_unknown),
-        *(m.name for m in plans if m.is_unknown),
-    ]
+    every = [_Reserved(terms) for terms in commitments.reserved_instances if applies(terms)]
+    every_plan = [_Plan(terms) for terms in commitments.savings_plans if applies(terms)]
+    unknown = [one.name for one in every if one.is_unknown]
+    unknown += [plan.name for plan in every_plan if plan.is_unknown]
+    reserved = [one for one in every if not one.is_unknown]
+    plans = [plan for plan in every_plan if not plan.is_unknown]
     paid = _apply_commitments(
-        sorted((m for m in reserved if not m.is_unknown), key=lambda m: not m.terms.zone),
-        sorted((m for m in plans if not m.is_unknown), key=lambda m: not m.terms.family),
+        sorted(reserved, key=lambda one: not one.terms.zone),
+        sorted(plans, key=lambda plan: not plan.terms.family),
         sorted(running, key=lambda node: node.name),
     )
     settings = CommitmentSettings(threshold_percent=commitments.threshold_percent)
-    covers = [
-        *_reserved_covers([m for m in reserved if not m.is_unknown], region, settings),
-        *_plan_covers([m for m in plans if not m.is_unknown], region, settings),
-    ]
-    return Coverage(tuple(covers), paid, tuple(unknown))
+    covers = (
+        *_reserved_covers(reserved, region, settings),
+        *_plan_covers(plans, region, settings),
+    )
+    return Coverage(covers, paid, tuple(unknown))
 
 
 class _Reserved:

@@ -5,7 +5,7 @@ People can delete the objects, which drains and terminates the node.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -21,7 +21,7 @@ from reconciler.model.karpenter.nodeclaim import REBOOTING, NodeClaim
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.plan.render.sections.pods import leading_reasons
-from reconciler.plan.value.actions import BlockedNode
+from reconciler.plan.value.actions import BlockedNode, PlannedCommand
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.cluster import Announcement, Mirror
 from reconciler.ports.progress import EventKind
@@ -69,7 +69,21 @@ def _format_place(node: str | None, node_claim: str | None) -> str:
 def _node_announcements(seen: Observation, plan: Plan) -> Iterator[Announcement]:
     """Yield which nodes are disrupted, which wait for replacements, and which cannot be."""
     nodes = {node.name: node for node in seen.snapshot.nodes}
-    for command in plan.commands:
+    yield from _start_announcements(nodes, plan.commands)
+    yield from _running_announcements(nodes, seen)
+    claims = {claim.status.node_name: claim for claim in seen.claims}
+    for blocked in plan.blocked:
+        if blocked.code == BlockCode.UNHEALTHY_SHARE:
+            yield from _repair_announcements(nodes, claims, blocked)
+            continue
+        text = f"Cannot disrupt Node: {blocked.message}"
+        yield from _node_announcement(nodes, blocked.node, "DisruptionBlocked", "Disrupting", text)
+
+
+def _start_announcements(
+    nodes: Mapping[str, Node], commands: Iterable[PlannedCommand]
+) -> Iterator[Announcement]:
+    for command in commands:
         reason = "DisruptionLaunching" if command.replacements else "DisruptionTerminating"
         if not command.removes_nodes:
             reason = "DisruptionRebooting"
@@ -78,6 +92,9 @@ def _node_announcements(seen: Observation, plan: Plan) -> Iterator[Announcement]
         for name in command.nodes:
             text = f"Disrupting Node: {command.reason}/{command.decision}{saved}{more}"
             yield from _node_announcement(nodes, name, reason, "Disrupting", text)
+
+
+def _running_announcements(nodes: Mapping[str, Node], seen: Observation) -> Iterator[Announcement]:
     hosts = {claim.name: claim.status.node_name for claim in seen.claims}
     for running in seen.commands:
         if not running.removes_nodes:
@@ -91,13 +108,6 @@ def _node_announcements(seen: Observation, plan: Plan) -> Iterator[Announcement]
         )
         for claim in running.node_claims:
             yield from _node_announcement(nodes, hosts.get(claim, ""), reason, "Disrupting", text)
-    claims = {claim.status.node_name: claim for claim in seen.claims}
-    for blocked in plan.blocked:
-        if blocked.code == BlockCode.UNHEALTHY_SHARE:
-            yield from _repair_announcements(nodes, claims, blocked)
-            continue
-        text = f"Cannot disrupt Node: {blocked.message}"
-        yield from _node_announcement(nodes, blocked.node, "DisruptionBlocked", "Disrupting", text)
 
 
 def _repair_announcements(
