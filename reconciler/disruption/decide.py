@@ -154,15 +154,9 @@ def decide(inputs: DisruptionInputs, methods: Sequence[Method] = METHODS) -> Dec
     if exact:
         methods = [method for method in methods if not isinstance(method, _IMPROVEMENTS)]
     elif waits:
-        methods = [
-            *(m for m in methods if not isinstance(m, _CONSOLIDATION)),
-            _SettlingConsolidation(),
-        ]
+        methods = _with_consolidation(methods, _SettlingConsolidation())
     if inputs.checked:
-        methods = [
-            *(m for m in methods if not isinstance(m, _CONSOLIDATION)),
-            CheckedConsolidation(inputs.checked),
-        ]
+        methods = _with_consolidation(methods, CheckedConsolidation(inputs.checked))
     inputs.refusals.begin_pass()
     start = _run_methods(inputs, methods)
     spent, reached_limit = start.work.simulation.work, start.work.reached_limit
@@ -191,6 +185,11 @@ def decide(inputs: DisruptionInputs, methods: Sequence[Method] = METHODS) -> Dec
         limited_namespaces=tuple(sorted(inputs.simulated.closed)),
         consolidation_waits=waits,
     )
+
+
+def _with_consolidation(methods: Iterable[Method], consolidation: Method) -> list[Method]:
+    """Return the methods with another one in the place of those that consolidate."""
+    return [*(m for m in methods if not isinstance(m, _CONSOLIDATION)), consolidation]
 
 
 class _SettlingConsolidation:

@@ -8,8 +8,11 @@ from dataclasses import replace as with_fields
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.assembly.capturing import (
+    BesideKarpenter,
+    beside_karpenter,
     captured_fleet,
     objects_of_cluster,
+    objects_of_fleet,
     settings_for,
 )
 from reconciler.assembly.comparison import (
@@ -56,7 +59,6 @@ from reconciler.source.schema import value_at
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from reconciler.assembly.capturing import BesideKarpenter
     from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.assembly.inputs.sources import SourceFiles
     from reconciler.assembly.inputs.timings import Timings
@@ -122,13 +124,7 @@ def _read_inputs(
         if request.overrides:
             fleet = _with_overrides(fleet, request.overrides, resolved.settings)
         if live is None and is_live(request, resolved):
-            from reconciler.assembly.capturing import BesideKarpenter, beside_karpenter
-
-            beside = beside_karpenter(request, resolved)
-            if (what_if or request.overrides) and (beside is None or beside.objects is None):
-                from reconciler.assembly.capturing import objects_of_fleet
-
-                beside = BesideKarpenter(objects_of_fleet(request))
+            beside = _read_beside(request, resolved, supposes=bool(what_if or request.overrides))
             if beside is None or beside.objects is None:
                 return _own_inputs(request, head, beside)
             live = objects_snapshot(beside.objects, "the cluster")
@@ -162,6 +158,16 @@ def _read_inputs(
         return facts
     request = _without_missing_base(request, base, facts)
     return _with_simulated_change(facts, request, cluster.captured or cluster.snapshot)
+
+
+def _read_beside(
+    request: FleetRequest, resolved: Resolved, *, supposes: bool
+) -> BesideKarpenter | None:
+    """Return the objects of a cluster beside Karpenter; what is supposed always needs some."""
+    beside = beside_karpenter(request, resolved)
+    if supposes and (beside is None or beside.objects is None):
+        return BesideKarpenter(objects_of_fleet(request))
+    return beside
 
 
 def _without_missing_base(

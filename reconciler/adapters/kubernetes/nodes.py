@@ -152,14 +152,10 @@ def _patch(
 ) -> Patch | None:
     """Return the merge patch to these values, valid only for this version of the node."""
     metadata: Patch = {}
-    have = _labels(node)
-    missing_labels = {k: v for k, v in (labels or {}).items() if have.get(k) != v}
-    if missing_labels:
-        metadata["labels"] = missing_labels
-    current = node["metadata"].get("annotations") or {}
-    missing_annotations = {k: v for k, v in (annotations or {}).items() if current.get(k) != v}
-    if missing_annotations:
-        metadata["annotations"] = missing_annotations
+    if labels and (missing := _missing(labels, _labels(node))):
+        metadata["labels"] = missing
+    if annotations and (missing := _missing(annotations, node["metadata"].get("annotations"))):
+        metadata["annotations"] = missing
     if finalizers is not None and list(finalizers) != _finalizers(node):
         metadata["finalizers"] = list(finalizers)
     spec: Patch = {}
@@ -191,6 +187,13 @@ def _taints(node: Object) -> list[JsonDict]:
 
 def _is_same_taint(taint: Object, other: Taint) -> bool:
     return (taint.get("key"), taint.get("effect", "")) == (other.key, other.effect)
+
+
+def _missing(
+    wanted: Mapping[str, str | None], have: Mapping[str, str] | None
+) -> dict[str, str | None]:
+    """Return the wanted entries that a node does not have with their values."""
+    return {key: value for key, value in wanted.items() if (have or {}).get(key) != value}
 
 
 _SOON: Final = timedelta(minutes=1)

@@ -220,14 +220,7 @@ class ImageFinder:
         return [_Candidate({**row, "CreationDate": ""}, (arch,)) for arch, row in best.items()]
 
     def _images_of_terms(self, terms: Sequence[SelectorTerm]) -> list[_Candidate]:
-        ids = {term.id for term in terms if term.id}
-        ids |= {
-            image
-            for term in terms
-            if term.ssm_parameter and not term.id
-            for image in [self._read_parameter(term.ssm_parameter)]
-            if image.startswith("ami-")
-        }
+        ids = self._ids_of_terms(terms)
         found: list[_Candidate] = []
         if ids:
             rows = self._describe_images([{"Name": "image-id", "Values": sorted(ids)}])
@@ -242,6 +235,14 @@ class ImageFinder:
             rows = self._describe_images(filters, owners=owners)
             found += [_Candidate(row, (arch,)) for row, arch in rows]
         return found
+
+    def _ids_of_terms(self, terms: Sequence[SelectorTerm]) -> set[str]:
+        """Return the images that terms name, themselves or by an SSM parameter."""
+        parameters = (term.ssm_parameter for term in terms if not term.id)
+        stored = {self._read_parameter(path) for path in parameters if path}
+        return {term.id for term in terms if term.id} | {
+            image for image in stored if image.startswith("ami-")
+        }
 
     def _describe_images(
         self, filters: list[FilterTypeDef], owners: Sequence[str] = ()
