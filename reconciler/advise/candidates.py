@@ -335,41 +335,47 @@ def _generation_candidates(pool: NodePool, values: OfferedValues) -> Iterator[Ad
 
 def _size_candidates(pool: NodePool) -> Iterator[AdviceCandidate]:
     name = pool.name
-    for key, word in ((SIZE, "sizes"), (VCPUS, "vCPUs"), (MEMORY_MIB, "memory")):
-        slug, fewer = word.lower(), "less" if key == MEMORY_MIB else "fewer"
-        rows = rows_of(pool, key)
-        for operator in (Operator.LT, Operator.LTE) if key != SIZE else ():
-            if any(row.operator == operator for row in rows):
-                yield AdviceCandidate(
-                    f"{name}-larger-{slug}", Topic.SIZES,
-                    f"Let NodePool {name} use nodes with more {word}",
-                    (DropRequirement(name, key, (operator.value,)),),
-                    "a larger node takes more pods with it when it fails",
-                )  # fmt: skip
-        for operator in (Operator.GT, Operator.GTE) if key != SIZE else ():
-            if any(row.operator == operator for row in rows):
-                yield AdviceCandidate(
-                    f"{name}-smaller-{slug}", Topic.SIZES,
-                    f"Let NodePool {name} use nodes with {fewer} {word}",
-                    (DropRequirement(name, key, (operator.value,)),),
-                )  # fmt: skip
-        if key == SIZE and rows:
+    if rows_of(pool, SIZE):
+        yield AdviceCandidate(
+            f"{name}-any-size", Topic.SIZES, f"Let NodePool {name} use every size",
+            (DropRequirement(name, SIZE),),
+        )  # fmt: skip
+    yield from _amount_candidates(pool, VCPUS, "vCPUs", "fewer vCPUs")
+    yield from _amount_candidates(pool, MEMORY_MIB, "memory", "less memory")
+    if any(rows_of(pool, key) for key in (SIZE, VCPUS, INSTANCE_TYPE)):
+        return
+    for limit, numbers, words in (
+        ("Gt", _LEAST_VCPUS, "more than"),
+        ("Lt", _MOST_VCPUS, "fewer than"),
+    ):
+        for number in numbers:
             yield AdviceCandidate(
-                f"{name}-any-size", Topic.SIZES, f"Let NodePool {name} use every size",
-                (DropRequirement(name, key),),
+                f"{name}-vcpus-{limit.lower()}-{number}", Topic.SIZES,
+                f"Let NodePool {name} use only nodes with {words} {number} vCPUs",
+                (AddRequirement(name, VCPUS, limit, (number,)),),
+                "fewer instance types to choose from when EC2 is short of capacity",
             )  # fmt: skip
-    if not any(rows_of(pool, key) for key in (SIZE, VCPUS, INSTANCE_TYPE)):
-        for limit, numbers, words in (
-            ("Gt", _LEAST_VCPUS, "more than"),
-            ("Lt", _MOST_VCPUS, "fewer than"),
-        ):
-            for number in numbers:
-                yield AdviceCandidate(
-                    f"{name}-vcpus-{limit.lower()}-{number}", Topic.SIZES,
-                    f"Let NodePool {name} use only nodes with {words} {number} vCPUs",
-                    (AddRequirement(name, VCPUS, limit, (number,)),),
-                    "fewer instance types to choose from when EC2 is short of capacity",
-                )  # fmt: skip
+
+
+def _amount_candidates(pool: NodePool, key: str, what: str, less: str) -> Iterator[AdviceCandidate]:
+    """Yield the limits of a number that can be dropped; ``what`` is counted, as in ``less``."""
+    name, slug = pool.name, what.lower()
+    present = [row.operator for row in rows_of(pool, key)]
+    for operator in (Operator.LT, Operator.LTE):
+        if operator in present:
+            yield AdviceCandidate(
+                f"{name}-larger-{slug}", Topic.SIZES,
+                f"Let NodePool {name} use nodes with more {what}",
+                (DropRequirement(name, key, (operator.value,)),),
+                "a larger node takes more pods with it when it fails",
+            )  # fmt: skip
+    for operator in (Operator.GT, Operator.GTE):
+        if operator in present:
+            yield AdviceCandidate(
+                f"{name}-smaller-{slug}", Topic.SIZES,
+                f"Let NodePool {name} use nodes with {less}",
+                (DropRequirement(name, key, (operator.value,)),),
+            )  # fmt: skip
 
 
 def _disruption_candidates(pool: NodePool) -> Iterator[AdviceCandidate]:

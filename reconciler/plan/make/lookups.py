@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import starmap
 from typing import TYPE_CHECKING, Final
 
 from reconciler.model.decision.changes import Change
@@ -16,7 +17,7 @@ from reconciler.model.karpenter.labels import (
     ZONE_ID,
     normalize_label,
 )
-from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodeclass import EC2NodeClass, EC2NodeClassSpec
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.karpenter.requirements import Requirements
 from reconciler.model.kubernetes.pod import Affinity, NodeAffinity, Pod, PodSpec
@@ -101,11 +102,7 @@ def lookup_findings(facts: Facts) -> Iterator[PlanFinding]:
             "zone ids differ between accounts and were not looked up: the plan assumes those of "
             "the bundled data"
         )
-    if wanted.reservations or any(
-        spec.capacity_reservation_selector_terms
-        and (CAPACITY_TYPE not in requirements or requirements[CAPACITY_TYPE].has(RESERVED))
-        for requirements, spec in unread
-    ):
+    if wanted.reservations or any(starmap(_may_launch_reserved, unread)):
         yield _lookup_finding(
             "capacity reservations were not looked up: the plan uses none, where a plan with "
             "access to AWS may"
@@ -127,6 +124,13 @@ def lookup_findings(facts: Facts) -> Iterator[PlanFinding]:
             f"{', '.join(missing)}",
             _LOOK_UP_TYPES,
         )
+
+
+def _may_launch_reserved(requirements: Requirements, spec: EC2NodeClassSpec) -> bool:
+    """Return whether a class selects capacity reservations, and its NodePool allows them."""
+    if not spec.capacity_reservation_selector_terms:
+        return False
+    return CAPACITY_TYPE not in requirements or requirements[CAPACITY_TYPE].has(RESERVED)
 
 
 class _Wanted:
