@@ -35,7 +35,7 @@ from reconciler.plan.make.facts import BaseCost
 from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import make_plan
-from reconciler.plan.rest.compare import RestedBase
+from reconciler.plan.rest.compare import RestedBase, with_model_error
 from reconciler.plan.rest.continuation import RestResult, SharedWork
 from reconciler.plan.rest.exposure import Exposure, exposure_of
 from reconciler.plan.rest.world import without_nodes
@@ -131,7 +131,7 @@ class Judge:
     def seeds_for(self, work: int) -> int:
         """Return with how many seeds a change is repeated whose first run took this work.
 
-        As many as in a plan. A plan ends before a fleet far from rest is at rest, and repeats none.
+        As many as in a plan, but one if the fleet is far from rest: each takes too long then.
         """
         return self.rested.seeds_for(work) if self.rested.is_near_rest else 1
 
@@ -211,7 +211,7 @@ class Judge:
             return verdict
         seeds = self.seeds_for(verdict.work)
         more = (compare(self.base_with(seed)) for seed in range(1, seeds))
-        return with_fields(verdict, at_rest=combine_seeds([first, *more]))
+        return with_fields(verdict, at_rest=with_model_error(combine_seeds([first, *more])))
 
     def judge_policies_only(self, changes: Iterable[DesiredChange]) -> ChangeVerdict:
         """Return the verdict on changes without an effect at rest: whether policies allow them."""

@@ -39,7 +39,7 @@ _NEW_NODES: Final = (
 )
 _ONE_RUN: Final = (
     "The fleet is far from its steady state. Savings are those of one run from there on; for the",
-    "same changes, `plan --base` states wider intervals, since it ends before.",
+    "same changes, `plan --base` states the interval of several runs, or a wider one.",
 )
 
 

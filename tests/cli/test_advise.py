@@ -110,7 +110,7 @@ def test_two_searches_give_the_same_bytes_in_any_number_of_processes(
     assert capsys.readouterr().out == usual
 
 
-@pytest.mark.parametrize("nodes", [0, 6, 60])
+@pytest.mark.parametrize("nodes", [0, 6, 110])
 def test_a_saving_is_what_a_plan_of_the_patched_files_states(
     capsys: Capture, fleet: Path, nodes: int
 ) -> None:
@@ -121,7 +121,7 @@ def test_a_saving_is_what_a_plan_of_the_patched_files_states(
         snapshot.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
         given += ["--snapshot", str(snapshot)]
     report = advised(capsys, fleet, "--spot-max", "100", *given)
-    assert report["base"]["simulated"] is (nodes <= 50)
+    assert report["base"]["simulated"] is (nodes <= 100)
     assert {"web-spot", "web-m7a", "combination"} <= per_month(report).keys()
     for one in (*report["advice"], report["together"]):
         if any("estimate" in reason for reason in one["reasons"]):

@@ -71,6 +71,7 @@ def over_runs(*pairs: tuple[float, float]) -> AtRest:
         (change(1, 3, (4, 6)), "This change: +$200/month in steady state; 4 → 6 nodes."),
         (over_runs((1, 1), (2, 2)), "This change has no effect on cost; 4 nodes."),
         (over_runs((1, 2), (1, 4)), "This change: +$200/month in steady state (+$100 to +$300 in 2 runs); 4 nodes."),
+        (replace(over_runs((1, 2), (1, 4)), is_estimate=True), "This change: +$200/month in steady state (estimate: +$100 to +$300 in 2 runs); 4 nodes."),
         (over_runs((2, 1), (1, 2)), "This change has no effect on cost beyond chance (−$100 to +$100 in 2 runs); 4 nodes."),
         (change(1, 2, bounds=(0.0, 3 * HOUR)), "This change: about +$100/month, between $0 and +$300 (the search reached its work limit); 4 nodes."),
         (change(1, 1, unschedulable=("a/b", "a/c"), unschedulable_before=("a/c",)), "This change has no effect on cost; 4 nodes; 1 pod becomes unschedulable (1 → 2)."),

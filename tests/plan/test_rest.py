@@ -340,6 +340,27 @@ def test_nodes_that_the_base_launches_are_not_drifted_under_the_same_template() 
     assert (found.replaced, found.per_hour) == (0, 0.0)
 
 
+@pytest.mark.parametrize("replaced", [12, 4])
+def test_the_planner_alone_states_its_own_error_for_the_nodes_that_are_replaced(
+    replaced: int,
+) -> None:
+    def fleet(template: Mapping[str, Any]) -> Objects:
+        return [
+            a_pool("web", template=template, budgets=FREE),
+            a_pool("api", template=OTHER, budgets=FREE),
+            a_deployment("web", "web", replaced),
+            a_deployment("api", "api", 12 - replaced),
+        ]
+
+    found = change(fleet(SMALL), fleet(OTHER))
+    assert (found.replaced, found.is_estimate) == (replaced, True)
+    assert found.difference is not None
+    error = 0.02 * replaced / 12 * found.before.per_hour
+    assert found.difference.low == pytest.approx(found.per_hour - error, abs=1e-6)
+    assert found.difference.high == pytest.approx(found.per_hour + error, abs=1e-6)
+    assert found.difference.beyond_chance == (found.per_hour > error)
+
+
 @pytest.mark.parametrize("most", [1, 10_000, 25_000])
 def test_a_search_stopped_at_its_limit_gives_valid_bounds(most: int) -> None:
     web = a_deployment("web", "web", 12)

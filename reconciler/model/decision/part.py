@@ -11,7 +11,8 @@ import msgspec
 class Part(msgspec.Struct, frozen=True, rename="camel"):
     """A part of a plan, with the field names of its schema.
 
-    A field named in ``left_out`` is not encoded while it is None or empty; all others always are.
+    A field named in ``left_out`` is not encoded while it is None, False or empty; all others always
+    are.
     ``parts`` are the fields with parts that leave something out themselves.
     """
 
@@ -37,5 +38,5 @@ class Part(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def _is_empty(value: object) -> bool:
-    """Return whether a value is None or empty; zero is neither."""
-    return value is None or (not value and value != 0)
+    """Return whether a value is None, False or empty; zero is a value."""
+    return value is None or value is False or (not value and value != 0)

@@ -302,10 +302,11 @@ def _with_later_cost(phrase: str, change: AtRest) -> str:
     return f"{phrase} until the nodes are next replaced, then {amount}"
 
 
-def _interval(found: CostDifference, runs: int) -> str:
+def _interval(found: CostDifference, runs: int, *, is_estimate: bool = False) -> str:
     """Return the range of a difference over several runs, empty if all are equal."""
     low, high = (format_monthly(end, signed=True) for end in (found.low, found.high))
-    return "" if low == high else f" ({low} to {high} in {format_count(runs, 'run')})"
+    kind = "estimate: " if is_estimate else ""
+    return "" if low == high else f" ({kind}{low} to {high} in {format_count(runs, 'run')})"
 
 
 _WORK_LIMIT: Final = "the search reached its work limit"
@@ -340,7 +341,7 @@ def _cost_phrase(
     if format_hourly(found.low) == format_hourly(found.high):
         none = f"{none}{lasts}"
         return none if format_hourly(found.mean) == format_hourly(0) else f"{mean} in steady state"
-    between = _interval(found, change.range.seeds)
+    between = _interval(found, change.range.seeds, is_estimate=change.is_estimate)
     if not found.beyond_chance:
         return f"{none} beyond chance{between}{lasts}"
     return f"{mean} in steady state{between}"

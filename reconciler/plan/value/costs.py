@@ -201,7 +201,9 @@ class AtRest(Part, frozen=True, kw_only=True):
     cannot be scheduled in ``before``. ``evictions`` counts the pods that the rollout evicts, None
     if unknown. ``shares`` divides both costs among workloads; there are none if the work limit
     ended the search. ``new_nodes`` is what the change leads to once no present node is left, None
-    if it is not computed. ``list_costs`` is there if NodeOverlays change.
+    if it is not computed. ``list_costs`` is there if NodeOverlays change. ``is_estimate`` is
+    whether the planner alone continued both fleets, without latencies; ``difference`` then includes
+    the error of that.
 
     Over several seeds, costs are means and numbers of nodes are rounded means; ``range`` is that of
     ``after``, and ``difference`` that of ``per_hour``. The other fields are of the seed whose
@@ -225,6 +227,7 @@ class AtRest(Part, frozen=True, kw_only=True):
     shares: CostShares | None = None
     new_nodes: NewFleets | None = None
     list_costs: ListCosts | None = None
+    is_estimate: bool = False
 
     left_out: ClassVar = (
         "range",
@@ -235,6 +238,7 @@ class AtRest(Part, frozen=True, kw_only=True):
         "shares",
         "new_nodes",
         "list_costs",
+        "is_estimate",
     )
     parts: ClassVar = ("new_nodes",)
 
