@@ -166,10 +166,18 @@ def _section_text(section: Section, *, colour: bool) -> str:
     if isinstance(section.figure, Verbatim):
         lines = escape_invisible(section.figure.text).split("\n")
         end = "".join(f"{' ' * indent}{line}\n" for line in lines) + end
-    if not any(column.title for column in section.columns) and all(
-        len(row.cells) == 1 for row in section.rows
-    ):
+    if _is_list(section):
         return f"{title}{_list_text(section.rows, indent)}{end}"
+    return f"{title}{_columns_text(section, indent, colour=colour)}{end}"
+
+
+def _is_list(section: Section) -> bool:
+    """Return whether a section has one column, which has no title."""
+    has_titles = any(column.title for column in section.columns)
+    return not has_titles and all(len(row.cells) == 1 for row in section.rows)
+
+
+def _columns_text(section: Section, indent: int, *, colour: bool) -> str:
     rows = [[text_of(cell) for cell in row.cells] for row in section.rows]
     heads = [column.title.upper() for column in section.columns]
     tones: list[Tone] = [
@@ -177,7 +185,7 @@ def _section_text(section: Section, *, colour: bool) -> str:
     ]
     if any(heads):
         rows, tones = [heads, *rows], ["", *tones]
-    return f"{title}{columns(rows, indent=indent, tones=tones if colour else ())}{end}"
+    return columns(rows, indent=indent, tones=tones if colour else ())
 
 
 def _list_text(rows: Iterable[SectionRow], indent: int) -> str:

@@ -31,6 +31,7 @@ from reconciler.plan.render.unplaced import pods_at_fault
 
 if TYPE_CHECKING:
     from reconciler.cli.validation import ValidationResult
+    from reconciler.plan.value.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,13 +214,10 @@ def _plan_fleet(request: FleetRequest, stem: str, options: ReviewRequest, findin
     pods = pods_at_fault(plan)
     is_refused = bool(refused) or bool(pods and policies.UNSCHEDULABLE in options.fail_on)
     markdown = render_markdown(plan)
-    annotations = (findings,)
-    if request.removes_nodes and not options.is_github:
-        annotations = (f"{inputs.diagnostics[0]}\n",)
     if options.is_github:
-        folder = "" if plan.revision.path in (None, ".") else plan.revision.path or ""
-        found = [d for d in policies.diagnostics_of(plan) if d.place or d.severity != Severity.INFO]
-        annotations = (render_github(found, folder),)  # the comment has the rest of the notes
+        findings = _github_annotations(plan)
+    elif request.removes_nodes:
+        findings = f"{inputs.diagnostics[0]}\n"
     place = os.path.join(options.out, stem)
     planfile.save(plan, f"{place}.json")
     _write(f"{place}.html", render_html(plan))
@@ -228,7 +226,7 @@ def _plan_fleet(request: FleetRequest, stem: str, options: ReviewRequest, findin
     return Review(
         request.path or ".",
         exitcode.REFUSED if is_refused else exitcode.DONE,
-        annotations,
+        (findings,),
         markdown,
         error="; ".join(f"policy {p.name} forbids this plan" for p in refused),
         file=f"{place}.json",
@@ -236,6 +234,15 @@ def _plan_fleet(request: FleetRequest, stem: str, options: ReviewRequest, findin
         per_month=summary.per_month,
         unschedulable=len(pods),
     )
+
+
+def _github_annotations(plan: Plan) -> str:
+    """Return the findings at a place of a file or of weight; the comment has the other notes."""
+    from reconciler.assembly.inputs import policies
+
+    folder = "" if plan.revision.path in (None, ".") else plan.revision.path or ""
+    found = [d for d in policies.diagnostics_of(plan) if d.place or d.severity != Severity.INFO]
+    return render_github(found, folder)
 
 
 def _write(path: str, text: str) -> None:
