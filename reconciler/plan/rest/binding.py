@@ -113,13 +113,7 @@ def bind_pods(
     if len(pods) * len(joined) > _PAIRS_MAX or _has_many_retries(tries, queue.waiting, binder):
         for info in later:
             binder.join(info)
-        targets = ((pod, queue.intended.get(pod.key, "")) for pod in pods)
-        bound = {
-            pod.key: name
-            for pod, name in targets
-            if name in joined and binder.place(pod, joined[name].name)
-        }
-        return BoundPods(bound, volumes)
+        return BoundPods(_bind_as_intended(pods, queue.intended, joined, binder), volumes)
     course = _Course(binder)
     course.bind(queue.waiting)
     for info in later:
@@ -129,6 +123,18 @@ def bind_pods(
     names = {node.name: name for name, node in joined.items()}
     bound = {key: names[node.name] for key, node in course.bound.items()}
     return BoundPods(bound, volumes, course.preempted)
+
+
+def _bind_as_intended(
+    pods: Iterable[Pod], intended: Mapping[str, str], joined: Mapping[str, Node], binder: NodeBinder
+) -> dict[str, str]:
+    """Bind pods to the nodes where they were planned, if they fit; return their nodes."""
+    targets = ((pod, intended.get(pod.key, "")) for pod in pods)
+    return {
+        pod.key: name
+        for pod, name in targets
+        if name in joined and binder.place(pod, joined[name].name)
+    }
 
 
 def _has_many_retries(tries: int, waiting: Sequence[Pod], binder: NodeBinder) -> bool:
