@@ -447,3 +447,18 @@ def with_removal(inputs: Inputs, request: FleetRequest) -> Inputs:
 def _lock_digest(fleet: Fleet) -> str:
     """Return the digest of the fleet's lock, empty without one."""
     return fleet.lock.digest if fleet.lock is not None else ""
+
+
+def expect_one_region(before: str, after: str) -> None:
+    """Refuse to simulate a change that an engine would refuse.
+
+    Raises:
+        UsageError: the regions differ.
+    """
+    if before != after:
+        raise UsageError(
+            f"the region changes from {before} to {after}, which `apply` and `run` refuse while "
+            "the fleet has nodes",
+            where="aws.region",
+            remedy="simulate each commit without --base",
+        )

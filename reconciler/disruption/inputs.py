@@ -111,7 +111,9 @@ def open_pass(inputs: DisruptionInputs) -> PassStart:
     desired = {pool.name: pool for pool in inputs.pools}
     launch_pools = {pool.node_pool.name: pool for pool in inputs.launch_pools}
     removed = inputs.removed_pools()
-    forced, repairs = forceful_commands(cluster, desired, inputs.settings, now, inputs.interrupted)
+    forced, repairs = forceful_commands(
+        cluster, desired, inputs.settings, now, inputs.interrupted, removed
+    )
     limits = FleetLimits.from_nodes(
         [*inputs.pools, *removed.values()], inputs.settings, cluster.nodes, inputs.history
     ).now(now)

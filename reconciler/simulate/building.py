@@ -36,13 +36,12 @@ from reconciler.engine.records import Discovery, restore_records
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.world import World
 from reconciler.model.chance import Chance
-from reconciler.model.errors import UsageError
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, NODEPOOL, SPOT
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.metadata import Metadata
-from reconciler.model.settings import ClusterKind
+from reconciler.model.settings import ClusterKind, DecisionRules
 from reconciler.observed.allocation import BY_NAMESPACE, Grouping, choose_grouping
 from reconciler.observed.identity import identify_nodes
 from reconciler.observed.snapshot import Snapshot, read_snapshot
@@ -283,25 +282,19 @@ def read_simulation(
         if request.base:
             catalog = known.base_catalog if known is not None else None
             base = read_simulated_fleet(request.at_base, found, phase, catalog)
-            _expect_one_region(base.settings.region, head.settings.region)
+            comparison.expect_one_region(base.settings.region, head.settings.region)
+            head = _with_removals(head, base)
     pods = (*(base or head).workloads.pods, *head.workloads.pods)
     by = choose_grouping(request.cost_by, pods if found is None else found.pods)
     return SimulationInputs(start, found, head, base, digest, by)
 
 
-def _expect_one_region(before: str, after: str) -> None:
-    """Refuse to simulate a change that an engine would refuse.
-
-    Raises:
-        UsageError: the regions differ.
-    """
-    if before != after:
-        raise UsageError(
-            f"the region changes from {before} to {after}, which `apply` and `run` refuse while "
-            "the fleet has nodes",
-            where="aws.region",
-            remedy="simulate each commit without --base",
-        )
+def _with_removals(head: SimulatedFleet, base: SimulatedFleet) -> SimulatedFleet:
+    """Return the head with the removal of what it deletes allowed, if Karpenter decides."""
+    if head.settings.decide is not DecisionRules.KARPENTER:
+        return head
+    deleted = {pool.name for pool in base.node_pools} - {pool.name for pool in head.node_pools}
+    return replace(head, allow_removal=head.allow_removal | deleted)
 
 
 def build_simulation(

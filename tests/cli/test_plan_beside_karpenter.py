@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -248,6 +249,29 @@ def test_the_simulation_of_a_change_beside_karpenter_starts_from_its_nodes(tmp_p
     assert isinstance(simulation, SimulatedChange)
     assert simulation.snapshot is not None
     assert [node.name for node in simulation.snapshot.nodes] == ["node-web-1", "node-web-2"]
+
+
+def test_karpenter_removes_the_nodes_of_a_nodepool_that_a_change_deletes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody has to allow it, and no budget delays it; the 10% of this NodePool would."""
+    pods = deepcopy(LOAD)
+    for pod in pods:
+        del pod["metadata"]["annotations"]
+    with a_cluster(tmp_path, lists_of(node_pool(), *TWO, pods=pods)):
+        initialize()
+        init(tmp_path / "fleet")
+        commit_all(tmp_path / "fleet")
+        file = tmp_path / "fleet" / "nodes" / "nodepool-web.yaml"
+        file.write_text(file.read_text().replace("name: web", "name: new"))
+        plan = planned(capsys, "--base", "HEAD")
+    gone = [(c["reason"], c["decision"], c["nodes"]) for c in plan["commands"]]
+    assert gone == [("NodePoolDeleted", "delete", [f"node-web-{n}"]) for n in (1, 2)]
+    assert plan["deferred"] == []
+    pools = plan["atRest"]["byNodePool"]
+    assert (pools["web"]["before"]["nodes"], pools["web"]["after"]["nodes"]) == (2, 0)
+    assert pools["new"]["after"]["nodes"] > 0
+    assert plan["atRest"]["unschedulable"] == []
 
 
 @pytest.mark.exhaustive

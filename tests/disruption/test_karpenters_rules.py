@@ -48,6 +48,24 @@ def test_one_drifted_node_is_replaced_at_a_time() -> None:
     assert brief(karpenters) == [("Drifted", "replace", ("n1",))]
 
 
+@pytest.mark.parametrize("allowed", [True, False])
+def test_the_nodes_of_a_deleted_nodepool_go_at_once_and_without_a_budget(allowed: bool) -> None:
+    nodes = [
+        part
+        for name in ("n1", "n2", "n3")
+        for part in (a_node(name, pool="old"), a_pod(f"pod-{name}", name, "3"))
+    ]
+    old = a_pool("old", budgets=[{"nodes": "1"}])
+
+    own, karpenters = both(
+        *nodes, pools=NEVER, last_known=[old], allow_removal={"old"} if allowed else ()
+    )
+
+    gone = [("NodePoolDeleted", "delete", (name,)) for name in ("n1", "n2", "n3")]
+    assert brief(karpenters) == (gone if allowed else [])
+    assert len(own.commands) == (1 if allowed else 0)
+
+
 def test_a_drifted_node_that_cannot_be_replaced_does_not_end_the_pass() -> None:
     stuck = a_pod("p1", "n1", "3", spec={"nodeSelector": {"team": "none"}})
 

@@ -23,7 +23,7 @@ from reconciler.disruption.methods.repairpolicy import (
 from reconciler.model.decision.waiting import DeferredClaim
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
-from reconciler.model.settings import FeatureGate, Settings
+from reconciler.model.settings import DecisionRules, FeatureGate, Settings
 from reconciler.observed.state import ClusterState, StateNode
 
 
@@ -41,11 +41,14 @@ def forceful_commands(
     settings: Settings,
     now: datetime,
     interrupted: Mapping[str, str],
+    removed: Collection[str] = (),
 ) -> tuple[list[Command], RepairFindings]:
     """Return the commands that ignore budgets, one for each node, and which repairs are not due.
 
     ``interrupted`` are NodeClaims that EC2 reclaims or whose instance has stopped, with the event.
-    A node to which several reasons apply is removed for the first of them.
+    ``removed`` are deleted NodePools whose nodes may go: Kubernetes deletes those of Karpenter at
+    once, as their owner is gone. A node to which several reasons apply is removed for the first of
+    them.
     """
     unhealthy, findings = _nodes_to_repair(cluster, settings, now)
     commands: dict[str, Command] = {}
@@ -53,6 +56,7 @@ def forceful_commands(
         (ForcefulReason.INTERRUPTED, _nodes_of_claims(cluster, interrupted)),
         (ForcefulReason.EXPIRED, _expired_nodes(cluster, settings, now)),
         (ForcefulReason.UNHEALTHY, unhealthy),
+        (ForcefulReason.NODE_POOL_DELETED, _nodes_without_owner(cluster, settings, removed)),
     ):
         for node in nodes:
             assert node.claim is not None
@@ -87,6 +91,14 @@ def _running_nodes(cluster: ClusterState) -> Iterator[StateNode]:
 
 def _nodes_of_claims(cluster: ClusterState, names: Mapping[str, str]) -> Iterator[StateNode]:
     return (n for n in _running_nodes(cluster) if n.claim is not None and n.claim.name in names)
+
+
+def _nodes_without_owner(
+    cluster: ClusterState, settings: Settings, removed: Collection[str]
+) -> Iterator[StateNode]:
+    """Yield the nodes of deleted NodePools where Karpenter decides; else they are ``Removal``'s."""
+    if settings.decide is DecisionRules.KARPENTER:
+        yield from (node for node in _running_nodes(cluster) if node.node_pool in removed)
 
 
 def _expired_nodes(cluster: ClusterState, settings: Settings, now: datetime) -> Iterator[StateNode]:

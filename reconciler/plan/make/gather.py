@@ -344,7 +344,13 @@ def deleted_pools(recorded: Iterable[Object], pools: Iterable[NodePool]) -> tupl
 def _removable_pools(
     inputs: Inputs, pools: Iterable[NodePool], cluster: ClusterState
 ) -> frozenset[str]:
-    """Return the NodePools whose removal is allowed: by name, or all that vanished."""
+    """Return the NodePools whose removal is allowed: by name, or all that vanished.
+
+    Karpenter asks nobody: what a change deletes from git, whatever applies git deletes.
+    """
+    if inputs.actor == "karpenter" and inputs.compared_with == "base":
+        deleted = {pool.name for pool in deleted_pools(inputs.base or (), pools)}
+        return inputs.allow_removal | deleted
     if inputs.settings.removal_policy != RemovalPolicy.ALLOW:
         return inputs.allow_removal
     desired = {pool.name for pool in pools}
