@@ -28,6 +28,10 @@ _INSTEAD: Final[Mapping[Tool, str]] = {
 _VERSIONS: Final[Mapping[Tool, tuple[int, int]]] = {Tool.KUSTOMIZE: (4, 5), Tool.HELM: (3, 8)}
 _VERSION: Final = re.compile(r"v(\d+)\.(\d+)(?:\.\d+)?")
 _KUSTOMIZE_VERSION: Final = re.compile(r"Kustomize Version: v(\d+)\.(\d+)")
+_SKIPS_SCHEMAS: Final = (3, 16)
+"""The first version of Helm with ``--skip-schema-validation``."""
+_NO_PROXY: Final = "http://127.0.0.1:1"
+"""A proxy that does not exist, on a port that only the administrator can listen on."""
 _KUBE_VERSION: Final = "1.33.0"
 _API_VERSIONS: Final = (
     "karpenter.sh/v1",
@@ -39,10 +43,14 @@ _MESSAGE_MAX: Final = 600
 
 
 class RenderProgram(NamedTuple):
-    """A tool of this machine: its absolute path, and the words that select its command."""
+    """A tool of this machine: its absolute path, and the words that select its command.
+
+    ``skips_schemas`` is whether it has an option that ignores the schemas of values.
+    """
 
     path: str
     words: tuple[str, ...] = ()
+    skips_schemas: bool = False
 
 
 _KUBECTL: Final = ("kustomize",)
@@ -113,6 +121,8 @@ class CommandLineRenderer:
             os.mkdir(tree)
             _write_files(tree, build.files)
             line = [program.path, *program.words, *_arguments(build, tree)]
+            if program.skips_schemas and any(path.endswith(".tgz") for path in build.files):
+                line.append("--skip-schema-validation")  # those in archives were not checked
             try:
                 done = run_isolated(
                     line, folder=home, environment=_environment(home), limits=self._limits
@@ -144,7 +154,8 @@ class CommandLineRenderer:
         for program in candidates:
             version = self._version(program, tool)
             if version is not None and version >= _VERSIONS[tool]:
-                return program
+                skips = tool is Tool.HELM and version >= _SKIPS_SCHEMAS
+                return program._replace(skips_schemas=skips)
             unusable = f"{program.path} is {'not usable' if version is None else 'too old'}"
         least = ".".join(map(str, _VERSIONS[tool]))
         message = unusable or f"{tool.value} is not installed or not on PATH"
@@ -217,14 +228,22 @@ def _arguments(build: RenderBuild, tree: str) -> list[str]:
     if build.namespace:
         words += [f"--namespace={build.namespace}"]
     for path in build.release.values_files:
-        words += ["--values", os.path.normpath(os.path.join(tree, path))]
+        words += ["--values", _csv_field(os.path.normpath(os.path.join(tree, path)))]
     for name, value in build.release.parameters:
         words += [f"--set={name}={value}"]
     return words
 
 
+def _csv_field(path: str) -> str:
+    """Return a path as helm reads a list of them: a comma would begin another path."""
+    return '"' + path.replace('"', '""') + '"'
+
+
 def _environment(home: str) -> dict[str, str]:
-    """Return the complete environment of a tool: it finds no program, no plugin and no setting."""
+    """Return the complete environment of a tool: it finds no program, no plugin and no setting.
+
+    Nor does it find a server, except for those of this machine, where there are no namespaces.
+    """
     return {
         "PATH": home,
         "HOME": home,
@@ -242,6 +261,7 @@ def _environment(home: str) -> dict[str, str]:
         "HELM_REGISTRY_CONFIG": os.path.join(home, "registry.json"),
         "HELM_REPOSITORY_CONFIG": os.path.join(home, "repositories.yaml"),
         "HELM_REPOSITORY_CACHE": home,
+        **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), _NO_PROXY),
         "GOMEMLIMIT": "1GiB",
         "GOMAXPROCS": "2",
     }

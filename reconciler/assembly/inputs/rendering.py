@@ -356,8 +356,9 @@ class _Expansion:
                 paths.append(path)
             listed = kustomization.listing(paths, folder)
             closure.copied.add(posixpath.join(folder, "kustomization.yaml"), listed)
-        self.findings += [self._relative(f) for f in closure.findings]
-        if not closure.files:
+        refused = list(kustomization.overlay_refusals(rendering.overlay, place))
+        self.findings += [*(self._relative(f) for f in closure.findings), *refused]
+        if refused or not closure.files:
             return []
         root = folder
         if rendering.overlay:

@@ -8,11 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from reconciler.desired.sources.addresses import foreign_schema
 from reconciler.desired.sources.tree import CopiedFiles, OutsideTreeError, Tree, join_path
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.text.counting import format_list
 from reconciler.model.text.quoting import quote_value
+from reconciler.model.text.urls import without_secrets
 from reconciler.source.document import parse_documents
 from reconciler.source.finding import field_path
 
@@ -94,6 +96,24 @@ class ChartFiles:
         self.complete_dependencies(f"{charts}/{name}", local, depth + 1)
         return True
 
+    def replace_foreign_schemas(self) -> None:
+        """Replace each schema of values that refers to another file or to a server.
+
+        Helm would read any file of this machine for it, and connect to any server.
+        """
+        for path, content in list(self.copied.files.items()):
+            outside = foreign_schema(path, content)
+            if outside:
+                self.copied.add(path, b"{}")
+                message = f"the schema refers to {quote_value(without_secrets(outside))}, which "
+                message += "is not read; the values of the chart are not checked"
+                hint = "write what it refers to into the schema, below $defs"
+                self.findings.append(
+                    Diagnostic(
+                        Severity.WARNING, "remote-source", message, Place(path, 1, 1), hint=hint
+                    )
+                )
+
     def _rewrite_chart(self, path: str, data: JsonDict, kept: list[object]) -> None:
         from reconciler.source.plainyaml import dump
 
@@ -140,6 +160,7 @@ def chart_files(tree: Tree, folder: str) -> ChartFiles:
     found = ChartFiles(tree, folder)
     found.copied.add_folder(tree, folder)
     found.complete_dependencies(folder, folder)
+    found.replace_foreign_schemas()
     return found
 
 

@@ -13,6 +13,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from reconciler.desired.sources.addresses import (
+    address_in_plugin,
+    is_address,
+    misspelled_names,
+)
 from reconciler.desired.sources.tree import CopiedFiles, OutsideTreeError, Tree, join_path
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
@@ -28,10 +33,13 @@ OVERLAY: Final = ".reconciler-overlay"
 
 _FOLDERS: Final = ("resources", "bases", "components")
 _PLUGINS: Final = ("generators", "transformers", "validators")
-_FILES: Final = ("configurations", "crds", "patchesStrategicMerge")
+_FILES: Final = ("configurations", "crds", "patchesStrategicMerge", "patches")
 _PATHS: Final = ("patches", "patchesJson6902", "replacements")
 _GENERATORS: Final = ("configMapGenerator", "secretGenerator")
 _HELM: Final = ("helmCharts", "helmChartInflationGenerator")
+_NAMES: Final = frozenset(
+    {*_FOLDERS, *_PLUGINS, *_FILES, *_PATHS, *_GENERATORS, *_HELM, "helmGlobals", "openapi"}
+)
 _ORIGINS: Final = "originAnnotations"
 _FUNCTION: Final = "config.kubernetes.io/function"
 _REMOTE: Final = re.compile(
@@ -55,13 +63,14 @@ class Reference(NamedTuple):
 class Closure:
     """The files that a kustomization is rendered from, and what was refused.
 
-    ``folders`` are the kustomizations in it, the root first. ``patches`` are the files that only
-    change objects of others.
+    ``folders`` are the kustomizations in it, the root first. ``plugins`` are those that configure
+    plugins. ``patches`` are the files that only change objects of others.
     """
 
     root: str
     copied: CopiedFiles = field(default_factory=CopiedFiles)
     folders: list[str] = field(default_factory=list)
+    plugins: set[str] = field(default_factory=set)
     patches: list[str] = field(default_factory=list)
     findings: list[Diagnostic] = field(default_factory=list)
     name_prefix: str = ""
@@ -90,16 +99,20 @@ def closure_of(tree: Tree, folder: str) -> Closure:
     """
     found = Closure(folder)
     queue = [folder]
+    read: set[tuple[str, bool]] = set()
     while queue:
         here = queue.pop(0)
-        if here in found.folders:
+        key = (here, here in found.plugins)
+        if key in read:
             continue
+        read.add(key)
         if len(found.folders) >= _KUSTOMIZATIONS_MAX:
             where = Place(here, 1, 1)
             message = f"more than {_KUSTOMIZATIONS_MAX} kustomizations"
             found.findings.append(Diagnostic(Severity.ERROR, "too-large", message, where))
             break
-        found.folders.append(here)
+        if here not in found.folders:
+            found.folders.append(here)
         queue += _read_kustomization(tree, here, found)
     return found
 
@@ -126,6 +139,8 @@ def _read_kustomization(tree: Tree, folder: str, found: Closure) -> list[str]:
         found.findings.append(finding[1])
         dropped.append(finding[0])
     for reference in references(data):
+        if folder in found.plugins and reference.may_be_folder:
+            reference = reference._replace(is_plugin=True)
         target = _add_reference(tree, folder, reference, document, found)
         if target is None:
             dropped.append(reference.pointer)
@@ -194,13 +209,36 @@ def _refused_fields(
             )
     for name in _PLUGINS:
         for number, item in enumerate(_list(data.get(name))):
-            if isinstance(item, str) and _is_inline(item) and _runs_program(item.encode()):
-                yield (name, number), _function_refusal(document, (name, number))
+            refusal = None
+            if isinstance(item, str) and _is_inline(item):
+                refusal = _plugin_refusal(item.encode(), document, (name, number))
+            if refusal is not None:
+                yield (name, number), refusal
+    for pointer in misspelled_names(data, _NAMES):
+        message, hint = _misspelling(pointer)
+        yield pointer, _refusal(document, pointer, "unknown-field", message, hint)
     if "helmGlobals" in data:
         yield ("helmGlobals",), _refusal(
             document, ("helmGlobals",), "remote-source", "Helm is not run by kustomize",
             "", Severity.INFO,
         )  # fmt: skip
+
+
+def _misspelling(pointer: Pointer) -> tuple[str, str]:
+    message = f"{quote_value(pointer[-1])} is not the name of a field"
+    return message, "write the names of fields as the documentation of kustomize does"
+
+
+def overlay_refusals(fields: JsonDict, place: Place) -> Iterator[Diagnostic]:
+    """Yield why the fields that a Flux or Argo CD object adds to a kustomization are refused."""
+    for pointer in misspelled_names(fields, _NAMES):
+        message, hint = _misspelling(pointer)
+        yield Diagnostic(Severity.ERROR, "unknown-field", message, place, hint=hint)
+    for reference in references(fields):
+        if is_address(reference.text):
+            message = f"{quote_value(without_secrets(reference.text))} is remote and is not read"
+            hint = "write the patch into the object, or refer to a file of the repository"
+            yield Diagnostic(Severity.ERROR, "remote-source", message, place, hint=hint)
 
 
 def _add_reference(
@@ -211,6 +249,9 @@ def _add_reference(
     Returns the folder of a kustomization, "" for files, and None if it was refused.
     """
     text, pointer = reference.text, reference.pointer
+    if is_address(text):  # also where a file has that path
+        found.findings.append(_remote_refusal(document, pointer, text))
+        return None
     try:
         path = join_path(folder, text)
         content = tree.read(path)
@@ -224,14 +265,10 @@ def _add_reference(
         found.findings.append(_refusal(document, pointer, "outside-source", message, hint))
         return None
     if content is not None:
-        if reference.is_plugin and _runs_program(content):
-            found.findings.append(_function_refusal(document, pointer))
-            return None
-        found.copied.add(path, content)
-        if pointer[0] in ("patches", "patchesStrategicMerge", "patchesJson6902"):
-            found.patches.append(path)
-        return ""
+        return _add_file(path, content, reference, document, found)
     if is_folder and reference.may_be_folder and kustomization_file(tree, path) is not None:
+        if reference.is_plugin:
+            found.plugins.add(path)
         return path
     if not is_folder and _is_remote(text):
         found.findings.append(_remote_refusal(document, pointer, text))
@@ -243,6 +280,21 @@ def _add_reference(
         hint = "add one, or list its files"
     found.findings.append(_refusal(document, pointer, "missing-source", message, hint))
     return None
+
+
+def _add_file(
+    path: str, content: bytes, reference: Reference, document: Document, found: Closure
+) -> str | None:
+    """Add one file; return None if it configures a plugin that is refused."""
+    pointer = reference.pointer
+    refusal = _plugin_refusal(content, document, pointer) if reference.is_plugin else None
+    if refusal is not None:
+        found.findings.append(refusal)
+        return None
+    found.copied.add(path, content)
+    if pointer[0] in ("patches", "patchesStrategicMerge", "patchesJson6902"):
+        found.patches.append(path)
+    return ""
 
 
 def _is_remote(text: str) -> bool:
@@ -259,6 +311,14 @@ def _remote_refusal(document: Document, pointer: Pointer, text: str) -> Diagnost
     message = f"{quote_value(shown)} is remote and is not read"
     hint = f"vendor it: `{command} > {quote(name)}`, and refer to that file"
     return _refusal(document, pointer, "remote-source", message, hint)
+
+
+def _plugin_refusal(content: bytes, document: Document, pointer: Pointer) -> Diagnostic | None:
+    """Return why the configuration of a plugin is refused, None if it is not."""
+    if _runs_program(content):
+        return _function_refusal(document, pointer)
+    address = address_in_plugin(content)
+    return _remote_refusal(document, pointer, address) if address else None
 
 
 def _function_refusal(document: Document, pointer: Pointer) -> Diagnostic:

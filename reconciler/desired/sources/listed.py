@@ -57,7 +57,7 @@ def check_sources(config: JsonDict) -> Iterator[Finding]:
 def stated_sources(files: Sequence[SourceFile]) -> tuple[Document, list[JsonDict]] | None:
     """Return the sources of reconciler.yaml; None if it has none, or they are malformed."""
     for file in files:
-        if file.path in CONFIG_FILES and f"{KEY}:".encode() in file.content:
+        if file.path in CONFIG_FILES and KEY.encode() in file.content:
             documents, findings = parse_documents(file.path, file.content)
             data = documents[0].data if documents and not findings else None
             if not isinstance(data, dict) or not isinstance(data.get(KEY), list):
