@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.quoting import code_spans
@@ -116,6 +116,10 @@ def code_block(text: str) -> str:
     return f"{fence}\n{escape_invisible(text).strip(chr(10))}\n{fence}"
 
 
+_Rest = Literal["fold", "list", "cut"]
+"""What becomes of the names of a long list: folded, listed as well, or only counted."""
+
+
 class MarkdownSections:
     """Sections as Markdown, each cut to the limits."""
 
@@ -159,10 +163,11 @@ class MarkdownSections:
     def _row(
         self, row: SectionRow, columns_shown: Sequence[int], *, verbs: bool, lines: bool
     ) -> list[str]:
-        cells = [self._cell(row.cells[n], unfolds=not row.more) for n in columns_shown]
+        rest: _Rest = "cut" if row.more else "fold"
+        cells = [self._cell(row.cells[n], rest) for n in columns_shown]
         if row.more:
             cells[0] += self._folded_rows(row, columns_shown)
-        text = "<br>".join(self._lines(row.lines, unfolds=not row.more or len(columns_shown) == 1))
+        text = "<br>".join(self._lines(row.lines, "fold" if len(columns_shown) == 1 else rest))
         return [*([row.verb] if verbs else []), *cells, *([text] if lines else [])]
 
     def _folded_rows(self, row: SectionRow, columns_shown: Sequence[int]) -> str:
@@ -170,16 +175,19 @@ class MarkdownSections:
         shown = [
             self._one_line_row(part, row, columns_shown) for part in row.more[: self._limits.folded]
         ]
-        return self._unfold(f"all {len(row.more):,}", shown, "<br>", len(row.more))
+        cells = (cell for part in row.more for cell in part.cells)
+        several = any(isinstance(cell, NameList) and len(cell.names) > 1 for cell in cells)
+        title = "all" if several else f"all {len(row.more):,}"
+        return self._unfold(title, shown, "<br>", len(row.more))
 
     def _one_line_row(
         self, row: SectionRow, above: SectionRow, columns_shown: Sequence[int]
     ) -> str:
         """Return a row on one line, without what the row above it has as well."""
         own = [row.cells[n] for n in columns_shown if not n or row.cells[n] != above.cells[n]]
-        cells = [self._cell(cell, unfolds=False) for cell in own]
+        cells = [self._cell(cell, "list") for cell in own]
         parts = [line for line in row.lines if line not in above.lines]
-        lines = self._lines(parts, unfolds=False)
+        lines = self._lines(parts, "list")
         return ", ".join(filter(None, [*cells, *lines]))
 
     @staticmethod
@@ -188,43 +196,44 @@ class MarkdownSections:
             shown = [*shown, f"and {total - len(shown):,} more (`-o html` lists all)"]
         return f"<details><summary>{title}</summary>{between.join(shown)}</details>"
 
-    def _lines(self, lines: Sequence[Line], *, unfolds: bool = True) -> list[str]:
-        shown = [self._line(line, unfolds=unfolds) for line in lines[: self._limits.rows]]
-        rest = len(lines) - len(shown)
-        return [*shown, f"and {rest:,} more (`-o html` lists all)"] if rest > 0 else shown
+    def _lines(self, lines: Sequence[Line], rest: _Rest) -> list[str]:
+        shown = [self._line(line, rest) for line in lines[: self._limits.rows]]
+        more = len(lines) - len(shown)
+        return [*shown, f"and {more:,} more (`-o html` lists all)"] if more > 0 else shown
 
-    def _line(self, line: Line, *, unfolds: bool = True) -> str:
-        text = " ".join(self._cell(cell, unfolds=unfolds) for cell in line.cells)
+    def _line(self, line: Line, rest: _Rest) -> str:
+        text = " ".join(self._cell(cell, rest) for cell in line.cells)
         match line.head:
             case NameList(names=names, noun=noun):
                 codes = [self._code(name) for name in names[: self._limits.folded]]
-                which = self._unfold("which", codes, ", ", len(names)) if unfolds else ""
+                which = self._unfold("which", codes, ", ", len(names)) if rest == "fold" else ""
                 return f"**{format_count(len(names), noun)}**: {text}{which}"
             case Name() as head:
                 return f"{self._cell(head)}: {text}"
         return text
 
-    def _cell(self, cell: Cell, *, unfolds: bool = True) -> str:
+    def _cell(self, cell: Cell, rest: _Rest = "fold") -> str:
         match cell:
             case Name(text=text, kind=kind):
                 return f"{self.text(kind)} {self._code(text)}".strip()
             case NameList():
-                return self._names(cell, unfolds=unfolds)
+                return self._names(cell, rest)
             case Edit():
                 return self._edit(cell)
         return self.text(text_of(cell))
 
-    def _names(self, cell: NameList, *, unfolds: bool) -> str:
+    def _names(self, cell: NameList, rest: _Rest) -> str:
         kind = f"{self.text(cell.kind)} " if cell.kind else ""
-        rest = cell.names[cell.most :]
-        if len(rest) <= 1:
+        most = self._limits.folded if rest == "list" else cell.most
+        others = cell.names[most:]
+        if len(others) <= 1:
             return kind + ", ".join(map(self._code, cell.names))
-        shown = kind + ", ".join(map(self._code, cell.names[: cell.most]))
-        more = f"and {len(rest):,} more"
-        if not unfolds:
+        shown = kind + ", ".join(map(self._code, cell.names[:most]))
+        more = f"and {len(others):,} more"
+        if rest != "fold":
             return f"{shown} {more}"
-        codes = [self._code(name) for name in rest[: self._limits.folded]]
-        return f"{shown} {self._unfold(more, codes, ', ', len(rest))}"
+        codes = [self._code(name) for name in others[: self._limits.folded]]
+        return f"{shown} {self._unfold(more, codes, ', ', len(others))}"
 
     def _edit(self, edit: Edit) -> str:
         mark = " (causes drift)" if edit.drifts else ""

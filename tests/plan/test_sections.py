@@ -32,15 +32,19 @@ from reconciler.plan.value.plan import Plan
 from reconciler.render.cells import (
     ROWS_SHOWN_MAX,
     Cell,
+    Column,
     Name,
     NameList,
+    Section,
     SectionRow,
+    Text,
     fold_rest,
     group_similar,
     text_of,
     without_pool,
 )
 from reconciler.render.charts import Axis
+from reconciler.render.markdown import MarkdownSections, SectionLimits
 from tests.examples import examples
 from tests.plan import fleets
 from tests.plan.builders import NOW, PLANS, a_plan, an_action
@@ -346,3 +350,20 @@ def test_a_row_counts_how_many_of_equal_candidates_are_removed() -> None:
         assert "one of these 4 equal candidates: n1, n2, n3, n4" in render(removing("n1"))
         assert "2 of these 4 equal candidates: n1, n2, n3, n4" in render(removing("n1", "n3"))
         assert "equal candidates" not in render(removing(*nodes))
+
+
+def test_the_rows_behind_a_fold_name_all_that_the_row_above_only_counts() -> None:
+    names = tuple(f"node-{number:02}" for number in range(30))
+    parts = [(names[:29], "spot"), (names[29:], "batch")]
+    row = SectionRow(
+        cells=(NameList(names), Text("batch, spot")),
+        more=tuple(SectionRow(cells=(NameList(some), Text(pool))) for some, pool in parts),
+    )
+    columns = (Column("nodes"), Column("NodePool"))
+    section = Section(key="blocked", title="", columns=columns, rows=(row,))
+    limits = SectionLimits(rows=20, folded=50, cell=200, chart=False)
+    (table,) = MarkdownSections(limits).parts(section)
+    shown, _, folded = table.partition("<details><summary>all</summary>")
+    assert "and 26 more" in shown
+    assert all(f"`{name}`" in folded for name in names)
+    assert "more" not in folded
