@@ -19,6 +19,7 @@ from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import InvalidFleetError, UnreadableError, UsageError
 from reconciler.model.settings import DataSource, DecisionRules
 from reconciler.model.text.counting import format_list
+from reconciler.model.text.identifiers import short_commit
 from reconciler.model.text.paths import is_below
 from reconciler.model.text.quoting import quote_value
 from reconciler.observed.allocation import choose_grouping
@@ -285,8 +286,8 @@ def _unstated_region(
 
 def _new_fleet_message(base: sources.Base) -> str:
     return (
-        f"the base {(base.head or '')[:8]} has no NodePool in this folder: the fleet is new, so "
-        "there is nothing to compare it with"
+        f"the base {short_commit(base.head or '')} has no NodePool in this folder: the fleet is "
+        "new, so there is nothing to compare it with"
     )
 
 
@@ -332,8 +333,8 @@ def _invalid_base(base: sources.Base) -> Diagnostic:
     return Diagnostic(
         Severity.WARNING,
         "base-invalid",
-        f"the base {(base.head or '')[:8]} has no plan, so what this change costs is not known, "
-        f"and objects of it that cannot be read count as created: {why}{more}",
+        f"the base {short_commit(base.head or '')} has no plan, so what this change costs is not "
+        f"known, and objects of it that cannot be read count as created: {why}{more}",
         hint="compare with a commit that is valid",
     )
 

@@ -36,6 +36,7 @@ from reconciler.model.errors import (
 )
 from reconciler.model.history import DAY
 from reconciler.model.settings import Settings
+from reconciler.model.text.identifiers import short_commit
 from reconciler.placement.work import with_pulse
 from reconciler.plan.plancache import PlanCache
 from reconciler.plan.render.wording import removal_texts
@@ -341,7 +342,9 @@ class _CurrentRevision:
             self._report_problem(describe_error(error), at)
             return before
         if before is None or desired.revision != before.revision or self._problem:
-            self.world.notify(EventKind.REVISION, f"synced to commit {desired.revision[:12]}")
+            self.world.notify(
+                EventKind.REVISION, f"synced to commit {short_commit(desired.revision)}"
+            )
         self._desired, self._fresh_until = desired, now + REREAD_INTERVAL
         if before is None or self._problem:  # a process before this one may have kept a problem
             self._keep_problem(None)
@@ -366,7 +369,7 @@ class _CurrentRevision:
         ):
             return
         last, age = self._desired, now - since
-        fallback = f"; {last.revision[:12]} stays in effect" if last is not None else ""
+        fallback = f"; {short_commit(last.revision)} stays in effect" if last is not None else ""
         lasting = f" (for {format_duration(age)})" if age >= _SECOND else ""
         message = f"{problem}{fallback}{lasting}"
         self.world.notify(EventKind.INVALID_REVISION, message, facts=at._asdict())

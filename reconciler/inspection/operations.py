@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from reconciler.inspection.resources import RecordedResource, ResourceName, fields_of
+from reconciler.model.text.counting import format_list
+from reconciler.model.text.identifiers import short_commit
 from reconciler.model.text.money import format_monthly
-from reconciler.plan.render.wording import short_commit
 from reconciler.ports.journal import REQUESTED
 from reconciler.render.listing import clock_time, human_duration, stamp, truncate
 
@@ -24,6 +25,9 @@ HEADER: Final = ("AT", "VERB", "TARGET", "OUTCOME", "REVISION", "REASON", "MESSA
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pass
+
+
+_TARGETS_SHOWN: Final = 3
 
 
 class OperationAction(_Part, frozen=True):
@@ -133,7 +137,7 @@ def command_row(commit: CommitView, command: CommandView) -> tuple[str, ...]:
         "" if command.took is None else human_duration(command.took),
         command.reason,
         command.operations,
-        ", ".join([*command.shown, *([f"{command.more} more"] if command.more else [])]),
+        format_list(command.targets, _TARGETS_SHOWN),
         "" if command.saves is None else format_monthly(-command.saves, signed=True),
         "" if command.pods is None else str(command.pods),
         ": ".join(filter(None, (command.outcome, command.problem))),

@@ -12,9 +12,10 @@ from reconciler.desired.lock import Lock, read_lock
 from reconciler.inspection.status import PHASES
 from reconciler.model.errors import UnreadableError
 from reconciler.model.text.counting import format_count, format_list
+from reconciler.model.text.identifiers import short_commit
 from reconciler.model.text.money import format_dollars, format_forgone_savings
 from reconciler.model.text.times import format_time, timestamp
-from reconciler.plan.render.wording import format_age, short_commit
+from reconciler.plan.render.wording import format_age
 from reconciler.render.cells import Column, Section, SectionRow, Text
 from reconciler.render.listing import age, verb_tone
 from reconciler.source.resource import LOCK_FILE

@@ -29,9 +29,9 @@ from reconciler.model.errors import StateError
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.text.counting import format_list
+from reconciler.model.text.identifiers import short_commit
 from reconciler.model.text.nearest import did_you_mean
 from reconciler.model.text.quoting import quote_value
-from reconciler.plan.render.wording import short_commit
 from reconciler.ports.cluster import USAGE_RECORD, FleetUsage, NodeUsage
 from reconciler.render.listing import Item, Listing, age, clock_time, stamp
 

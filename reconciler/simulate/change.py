@@ -18,6 +18,7 @@ from reconciler.engine.records import history_of
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import iso_duration
 from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.model.text.identifiers import short_commit
 from reconciler.observed.allocation import WorkloadCost, allocate, node_cost
 from reconciler.plan.make.costs import sum_dollars
 from reconciler.plan.make.decide import ignore_phase
@@ -153,7 +154,7 @@ def _display_name(fleet: SimulatedFleet) -> str:
     """Return the display name of a revision: the short commit, or the working tree."""
     if fleet.head.head is None or fleet.head.dirty:
         return "the working tree"
-    return fleet.head.head[:12]
+    return short_commit(fleet.head.head)
 
 
 _VERBATIM_REASONS: Final = frozenset({DRAINING, ForcefulReason.NODE_POOL_DELETED.value})

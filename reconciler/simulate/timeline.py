@@ -247,11 +247,25 @@ def merge_sentence(merge: Merge) -> str:
         f"{replaced:,} of {nodes} {'is' if replaced == 1 else 'are'}" if replaced else "no node is"
     )
     return (
-        f"{some} replaced. After the rollout: "
-        f"{hourly_price(change, signed=True)} ({monthly_price(change, signed=True)}). "
-        f"The rollout itself: {format_dollars(merge.extra, signed=True)}."
-        f"{_difference_sentence(merge)}"
+        f"{some} replaced. After the rollout, the fleet costs {_amount_phrase(change)}. "
+        f"{_rollout_sentence(merge.extra)}{_difference_sentence(merge)}"
     )
+
+
+def _amount_phrase(change: float) -> str:
+    """Return how much more or less an hour, and a month, in words if it rounds to zero."""
+    if not round(abs(change), 4):
+        return "the same"
+    comparison = "more" if change > 0 else "less"
+    return f"{hourly_price(abs(change))} {comparison} ({monthly_price(change, signed=True)})"
+
+
+def _rollout_sentence(extra: float) -> str:
+    """Return what the rollout costs beyond the base in the same time."""
+    if not round(abs(extra), 4):
+        return "The rollout itself costs nothing."
+    verb = "costs" if extra > 0 else "saves"
+    return f"The rollout itself {verb} {format_dollars(abs(extra))}."
 
 
 def _difference_sentence(merge: Merge) -> str:

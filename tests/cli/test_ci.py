@@ -70,7 +70,7 @@ def test_only_fleets_with_changed_files_are_planned(
     touch(repository / "a")
     commit_all(repository)
     assert main(["ci", "--base", "main", "--out", "plans"]) == 0
-    assert "1 of 2 fleets planned compared with main" in capsys.readouterr().out
+    assert "1 of 2 fleets planned, compared with main" in capsys.readouterr().out
     assert sorted(p.name for p in Path("plans").iterdir()) == ["a.html", "a.json", "a.md"]
     assert json.loads(Path("plans/a.json").read_text())["atRest"]["perMonth"] == 0
 
@@ -448,7 +448,7 @@ def test_a_fleet_whose_plan_fails_is_not_counted_as_planned(
     code = main(["ci", "a", "--base", "main", "--out", "plans", "--snapshot", "none.json"])
     out, err = capsys.readouterr()
     assert code == 1
-    assert "0 of 1 fleet planned compared with main\n  a: exit code 1\n" in out
+    assert "0 of 1 fleet planned, compared with main\n  a: exit code 1\n" in out
     assert "none.json: No such file" in err
 
 

@@ -4,9 +4,12 @@
 
 import pytest
 
+from reconciler.plan.render.sections.gap import constraint_costs
+from reconciler.plan.render.stuck import stuck_lines
 from reconciler.plan.render.summary import summary_lines
-from reconciler.plan.value.costs import AtRest, Cost, StuckNode
+from reconciler.plan.value.costs import AtRest, Cost, GapCost, PlannedGap, StuckNode
 from reconciler.plan.value.ranges import FleetAtRest
+from reconciler.render.cells import Text
 from tests.plan.builders import a_plan
 
 
@@ -43,6 +46,38 @@ def stuck(*messages: str) -> str:
 def test_nodes_that_are_stuck_for_one_reason_are_named_together() -> None:
     assert stuck("a") == "1 drifted node cannot be replaced: n1 (a)."
     assert stuck("a", "b", "a") == "3 drifted nodes cannot be replaced: n1, n3 (a); n2 (b)."
+
+
+def test_nodes_that_exist_only_in_a_plan_from_files_are_described_by_their_node_pool() -> None:
+    nodes = [
+        StuckNode(node_claim=f"c{n}", node=f"n{n}", node_pool=pool, reason="Expired", message="why")
+        for n, pool in enumerate(["web", "web", "batch"])
+    ]
+    assert stuck_lines(nodes, "cluster") == ["3 nodes cannot be removed: n0, n1, n2 (why)."]
+    (line,) = stuck_lines(nodes, "workloads")
+    future = "2 future nodes of NodePool web, 1 future node of NodePool batch"
+    assert line == f"3 nodes cannot be removed: {future} (why)."
+
+
+def test_the_most_expensive_constraint_costs_what_the_table_of_all_shows() -> None:
+    """The dollars of $28.40, $28.30 and $28.30 a month add up to $85: the first is shown as $29."""
+    costs = tuple(
+        GapCost(constraint=f"c{n}", owner="", price_per_hour=month / 730, change="drop it")
+        for n, month in enumerate((28.4, 28.3, 28.3))
+    )
+    gap = PlannedGap(
+        pods=1, unschedulable=0, price_per_hour=99.6 / 730, lower_bound=14.6 / 730,
+        minimum=14.6 / 730, limited=False, costs=costs,
+    )  # fmt: skip
+    cost = Cost(
+        before=0.0, after=99.6 / 730, lower_bound=14.6 / 730, bound_gap=6.0, bound_held_by="Packing"
+    )
+    plan = a_plan(cost=cost, gap=gap)
+    table = constraint_costs(plan)
+    assert table is not None
+    (line,) = (line for line in summary_lines(plan) if "Most expensive" in line)
+    assert table.rows[0].cells[0] == Text("$29")
+    assert "Most expensive: c0, $29/month" in line
 
 
 def test_reasons_that_differ_only_in_a_pod_of_a_workload_are_one() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from reconciler.simulate.report import Merge, Replaced
 from reconciler.simulate.timeline import merge_sentence
@@ -29,12 +30,24 @@ def merge(replaced: int, kept: int, after: float) -> Merge:
 @pytest.mark.parametrize(
     ("found", "nodes", "cost"),
     [
-        (merge(1, 0, 1.25), "1 of 1 node is replaced.", "+$0.2500/hour (+$182/month)"),
-        (merge(2, 1, 0.75), "2 of 3 nodes are replaced.", "−$0.2500/hour (−$182/month)"),
-        (merge(0, 3, 1.0), "no node is replaced.", "$0.0000/hour ($0/month)"),
+        (merge(1, 0, 1.25), "1 of 1 node is replaced.", "$0.2500/hour more (+$182/month)"),
+        (merge(2, 1, 0.75), "2 of 3 nodes are replaced.", "$0.2500/hour less (−$182/month)"),
+        (merge(0, 3, 1.0), "no node is replaced.", "the same"),
     ],
 )
 def test_a_merge_is_one_count_and_two_amounts(found: Merge, nodes: str, cost: str) -> None:
     assert merge_sentence(found) == (
-        f"{nodes} After the rollout: {cost}. The rollout itself: +$0.5000."
+        f"{nodes} After the rollout, the fleet costs {cost}. The rollout itself costs $0.5000."
     )
+
+
+@pytest.mark.parametrize(
+    ("extra", "sentence"),
+    [
+        (0.5, "The rollout itself costs $0.5000."),
+        (-0.5, "The rollout itself saves $0.5000."),
+        (-0.00001, "The rollout itself costs nothing."),
+    ],
+)
+def test_the_cost_of_a_rollout_has_a_verb_in_place_of_a_sign(extra: float, sentence: str) -> None:
+    assert merge_sentence(replace(merge(0, 3, 1.0), extra=extra)).endswith(sentence)

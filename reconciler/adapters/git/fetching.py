@@ -24,6 +24,7 @@ from git.util import RemoteProgress
 
 from reconciler.adapters.git.command import SETTINGS
 from reconciler.adapters.git.fetchmessages import FetchReport, FetchRequest
+from reconciler.model.text.identifiers import short_commit
 
 REPORTED_AFTER: Final = timedelta(seconds=10)
 """How long a fetch runs before its progress is reported, and between two reports."""
@@ -137,7 +138,7 @@ def _report_commits(request: FetchRequest, before: str) -> None:
         return
     repository = Repo(request.place)
     found = list(repository.iter_commits(f"{before}..{after}", max_count=COMMITS_MAX))
-    subjects = [f"{c.hexsha[:12]} {c.author.name}: {c.summary!s}" for c in found[:3]]
+    subjects = [f"{short_commit(c.hexsha)} {c.author.name}: {c.summary!s}" for c in found[:3]]
     _print_report(FetchReport(commits=len(found), subjects=subjects))
 
 

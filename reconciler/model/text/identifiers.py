@@ -14,6 +14,11 @@ def commit_or_empty(value: object) -> str:
     return value if isinstance(value, str) and COMMIT.fullmatch(value) else ""
 
 
+def short_commit(commit: str) -> str:
+    """Return a commit abbreviated as every text shows it; return any other text unchanged."""
+    return commit[:8] if COMMIT.fullmatch(commit) else commit
+
+
 def number_or_empty(value: object) -> str:
     """Return a number above zero as text, empty for anything else."""
     return str(value) if type(value) is int and value > 0 else ""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from reconciler.disruption.simulation import PODS_WITHOUT_PLACE
@@ -13,6 +14,7 @@ from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.quoting import without_backticks
 from reconciler.plan.render.wording import group_messages, short_node_name
 from reconciler.plan.value.costs import DRAINING, NOT_JOINED, StuckNode
+from reconciler.plan.value.plan import ObservationSource
 from reconciler.render.layout import truncate
 
 _STUCK_NAMED: Final = 3
@@ -26,15 +28,40 @@ _CANNOT: Final = {
 _REMOVED: Final = ("node", "cannot be removed")
 
 
-def stuck_lines(stuck: Sequence[StuckNode]) -> list[str]:
-    """Return a line for each kind of node that cannot come to an end, with the reasons."""
+def stuck_lines(stuck: Sequence[StuckNode], source: ObservationSource | None) -> list[str]:
+    """Return a line for each kind of node that cannot come to an end, with the reasons.
+
+    If the ``source`` of the plan has no nodes, those that are launched meanwhile have no names yet,
+    and are described by their NodePool.
+    """
     kinds: dict[tuple[str, str], list[StuckNode]] = {}
     for node in stuck:
         kinds.setdefault(_CANNOT.get(node.reason, _REMOVED), []).append(node)
-    return [_stuck_line(nodes, *words) for words, nodes in kinds.items()]
+    format_names = _future_nodes if source == "workloads" else _node_names
+    return [_stuck_line(nodes, *words, format_names) for words, nodes in kinds.items()]
 
 
-def _stuck_line(stuck: Sequence[StuckNode], noun: str, what: str) -> str:
+def _node_names(stuck: Sequence[StuckNode]) -> str:
+    """Return the first names of nodes, and the number of others."""
+    names = (short_node_name(without_backticks(s.node or s.node_claim)) for s in stuck)
+    return format_list(names, _STUCK_NAMED)
+
+
+def _future_nodes(stuck: Sequence[StuckNode]) -> str:
+    """Return how many nodes that do not exist yet each NodePool has."""
+    pools = Counter(without_backticks(node.node_pool) for node in stuck)
+    return format_list(
+        (f"{format_count(n, 'future node')} of NodePool {name}" for name, n in pools.items()),
+        _STUCK_NAMED,
+    )
+
+
+def _stuck_line(
+    stuck: Sequence[StuckNode],
+    noun: str,
+    what: str,
+    format_names: Callable[[Sequence[StuckNode]], str],
+) -> str:
     if what == "does not join" and len(stuck) > 1:
         what = "do not join"
     placeless = [node for node in stuck if node.message.startswith(PODS_WITHOUT_PLACE)]
@@ -42,8 +69,7 @@ def _stuck_line(stuck: Sequence[StuckNode], noun: str, what: str) -> str:
     shown = _first_messages(others)
     reasons = _pods_without_place(placeless)
     reasons += [
-        f"{format_list(nodes, _STUCK_NAMED)} ({truncate(message, _STUCK_WIDTH)})"
-        for message, nodes in shown
+        f"{format_names(nodes)} ({truncate(message, _STUCK_WIDTH)})" for message, nodes in shown
     ]
     more = len(others) - sum(len(nodes) for _, nodes in shown)
     rest = f"; and {more:,} more" if more else ""
@@ -55,11 +81,14 @@ def _stuck_line(stuck: Sequence[StuckNode], noun: str, what: str) -> str:
     return f"{line} `-o json` lists everything." if is_cut else line
 
 
-def _first_messages(stuck: Sequence[StuckNode]) -> list[tuple[str, Sequence[str]]]:
-    """Return the first different messages about nodes, each with the names of its nodes."""
-    names = (short_node_name(without_backticks(s.node or s.node_claim)) for s in stuck)
-    alike = group_messages(((), s.message, name) for s, name in zip(stuck, names, strict=True))
-    return [(_in_words(group.message), group.names) for group in alike[:_STUCK_NAMED]]
+def _first_messages(stuck: Sequence[StuckNode]) -> list[tuple[str, Sequence[StuckNode]]]:
+    """Return the first different messages about nodes, each with its nodes."""
+    by_claim = {node.node_claim: node for node in stuck}
+    alike = group_messages(((), s.message, s.node_claim) for s in stuck)
+    return [
+        (_in_words(group.message), [by_claim[name] for name in group.names])
+        for group in alike[:_STUCK_NAMED]
+    ]
 
 
 _PROTECTED: Final = f'pod has "{DO_NOT_DISRUPT}" annotation (Pod='

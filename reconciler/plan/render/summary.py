@@ -14,6 +14,7 @@ from reconciler.model.text.money import (
     format_dollars,
     format_hourly,
     format_monthly,
+    format_monthly_parts,
     format_percent_change,
 )
 from reconciler.model.text.quoting import without_backticks
@@ -274,7 +275,7 @@ def _steady_state_lines(plan: Plan) -> list[str]:
         f"Steady state: {before:,} → {format_count(steady_state.nodes, 'node')}, "
         f"{cost_change(plan.cost.before, steady_state.per_hour)}."
     )
-    return [final, *stuck_lines(steady_state.stuck)]
+    return [final, *stuck_lines(steady_state.stuck, plan.observation)]
 
 
 def _cost_range(found: FleetRange | None) -> str:
@@ -334,7 +335,8 @@ def _change_lines(plan: Plan) -> list[str]:
         *replayed,
         *_rollout_lines(plan, change),
         *_unused_pools_line(plan, change),
-        *([] if deletes_every_pool(plan) else [*_shares_line(change), *stuck_lines(change.stuck)]),
+        *([] if deletes_every_pool(plan) else _shares_line(change)),
+        *([] if deletes_every_pool(plan) else stuck_lines(change.stuck, plan.observation)),
         *risk_lines(plan),
     ]
 
@@ -454,16 +456,17 @@ def _later_gap(plan: Plan, bound: float) -> str:
 
 def _largest_part(gap: PlannedGap) -> str:
     """Return the constraint above the lower bound that costs most, if a change would save it."""
+    prices = [part.price_per_hour for part in gap.costs]
+    amounts = format_monthly_parts(prices, gap.price_per_hour, gap.minimum)
     found = [
-        part
-        for part in gap.costs
+        (part, amount)
+        for part, amount in zip(gap.costs, amounts[:-1], strict=True)
         if part.constraint not in _BELOW_BOUND and not part.change.startswith(_NO_CHANGE)
     ]
     if not found:
         return ""
-    part = max(found, key=lambda part: part.price_per_hour)
+    part, cost = max(found, key=lambda row: row[0].price_per_hour)
     owner = f" of {without_backticks(part.owner)}" if part.owner else ""
-    cost = format_monthly(part.price_per_hour)
     return f" Most expensive: {part.constraint}{owner}, {cost}/month (`reconciler explain gap`)."
 
 

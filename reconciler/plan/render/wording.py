@@ -15,6 +15,7 @@ from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.instancetype import PriceOrigin
 from reconciler.model.text.counting import format_count, format_list
+from reconciler.model.text.identifiers import short_commit
 from reconciler.model.text.times import format_date, format_time
 from reconciler.plan.value.nodes import PlannedImage
 from reconciler.plan.value.plan import Plan, Revision
@@ -303,12 +304,6 @@ def format_comparison(plan: Plan) -> str:
         case "records":
             return "since the last apply"
     return ""
-
-
-def short_commit(commit: str) -> str:
-    """Return a commit abbreviated as git does; return any other text unchanged."""
-    is_hash = len(commit) in (40, 64) and all(c in "0123456789abcdef" for c in commit)
-    return commit[:8] if is_hash else commit
 
 
 def format_value(value: object, width: int = 60) -> str:

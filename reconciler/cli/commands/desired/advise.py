@@ -24,6 +24,7 @@ from reconciler.cli.commands.desired.plan import write_output
 from reconciler.cli.output.progressline import show_progress
 from reconciler.cli.parser import inputs
 from reconciler.model.errors import UsageError
+from reconciler.model.text.identifiers import short_commit
 from reconciler.model.text.visible import one_line
 from reconciler.render.reply import render_reply
 
@@ -253,7 +254,7 @@ def _carry_out(request: AdviseRequest, result: AdviceResult) -> None:
     folder, changes = _folder(request), changes_of(result, proposal)
     if request.branch is not None:
         commit = commit_changes(folder, request.branch, changes, result.report, proposal)
-        what = f"Committed {proposal.id} to branch {request.branch} as {commit[:12]}"
+        what = f"Committed {proposal.id} to branch {request.branch} as {short_commit(commit)}"
         print(one_line(what), file=sys.stderr)
     if request.is_written:
         write_changes(folder, changes)

@@ -115,7 +115,7 @@ def _print_reviews(reviews: Sequence[Review], fleets: Sequence[str], base: str |
     """Print one line for each fleet, and write the summary of a job of GitHub Actions."""
     from reconciler.cli.pullrequest.event import append_to_file
 
-    compared = f" compared with {base}" if base else ""
+    compared = f", compared with {base}" if base else ""
     if not fleets and not reviews:
         print(f"Warning: {_NO_FLEET}", file=sys.stderr)
     planned = sum(1 for one in reviews if one.file)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Final
 
+from reconciler.model.text.identifiers import short_commit
 from reconciler.model.text.times import timestamp
 from reconciler.plan.render.sections import (
     actions,
@@ -20,7 +21,6 @@ from reconciler.plan.render.wording import (
     commit_problem,
     format_observation,
     format_revision,
-    short_commit,
 )
 from reconciler.plan.value.plan import Plan, Revision
 from reconciler.render.cells import PlanDocument, Section

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from reconciler.model.text.counting import format_count
@@ -40,10 +41,12 @@ def other_policies(plan: Plan) -> Section | None:
     others = [policy for policy in plan.policies if policy.result != "failed"]
     if not others:
         return None
+    counts = Counter(policy.result for policy in others)
+    is_all = len(others) == len(plan.policies)
     return Section(
         key="policies-kept",
-        title="Other policies:",
-        note=f"{len(others)} passed or exempted",
+        title="Policies:" if is_all else "Other policies:",
+        note=", ".join(f"{number} {result}" for result, number in sorted(counts.items())[::-1]),
         columns=(Column("policy"), Column("result"), Column("set by")),
         rows=tuple(map(_policy_row, others)),
         lines_title="message",
