@@ -159,7 +159,7 @@ def _expand(
     return _Expanded(
         [*files, *unused],
         [*refused, *templates.findings, *left],
-        templates.settings,
+        {**given.settings, **templates.settings},
         templates.has_disabled or bool(unlisted),
     )
 

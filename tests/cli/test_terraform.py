@@ -536,6 +536,15 @@ def test_a_plan_or_a_state_is_a_source(
     assert len(json.loads(capsys.readouterr().out)["nodeClaims"]) == 1
 
 
+def test_a_plan_beside_other_files_states_the_cluster_as_well(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = shown({"pool": {"yaml_body": POOL}, "class": {"yaml_body": CLASS}})
+    write(work, {"given/show.json": text, "given/web.yaml": WEB})
+    assert init() == 0
+    assert "Fleet blue (eu-west-1)" in capsys.readouterr().out
+
+
 def test_a_manifest_that_is_known_only_after_an_apply_is_an_error(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -415,8 +415,7 @@ def _application_set(found: _GitopsObject) -> Iterator[Found]:
             filled = mapping(fill(whole, element))
             name = text(value_at(filled, ("metadata", "name"))) or entry.name
             inner = mapping(filled.get("spec"))
-            at = ("spec", "template", "spec")
-            yield from _sources_of_application(found, inner, at, name)
+            yield from _sources_of_application(found, inner, ("spec", "template", "spec"), name)
 
 
 _READERS: Final = {
