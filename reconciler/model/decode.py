@@ -50,14 +50,14 @@ An empty object has three characters and takes a hundred bytes of memory.
 """
 
 
-def expect_values(content: bytes, where: str, *, remedy: str) -> None:
+def expect_values(content: bytes, where: str, *, remedy: str, values_max: int = VALUES_MAX) -> None:
     """Refuse a document that takes many times the memory of its text.
 
     Raises:
-        UnreadableError: it has more than ``VALUES_MAX`` values.
+        UnreadableError: it has more than ``values_max`` values.
     """
-    if content.count(b",") > VALUES_MAX:
-        raise UnreadableError(f"has more than {VALUES_MAX:,} values", where=where, remedy=remedy)
+    if content.count(b",") > values_max:
+        raise UnreadableError(f"has more than {values_max:,} values", where=where, remedy=remedy)
 
 
 def decode(data: object, kind: type[T]) -> T:

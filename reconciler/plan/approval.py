@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from reconciler.model.decode import describe_mismatch
+from reconciler.model.decode import describe_mismatch, expect_values
 from reconciler.model.errors import UnreadableError
 from reconciler.model.json import JsonDict
 from reconciler.model.text.counting import format_list
@@ -46,6 +46,9 @@ from reconciler.plan.value.plan import (
 
 SIZE_MAX: Final = 256 * 1024 * 1024
 """Bytes of the largest file that is read; a plan of 10,000 nodes has about a tenth of it."""
+
+VALUES_MAX: Final = 10_000_000
+"""The maximum number of values in such a file, by its commas."""
 
 AHEAD_MAX: Final = timedelta(minutes=5)
 """How far the clock of another machine may be ahead: a later plan was not made with ``plan``."""
@@ -78,6 +81,7 @@ def read_saved_plan(content: bytes, source: str) -> Plan:
             f"the file is larger than {SIZE_MAX // 2**20} MiB, the maximum size of a saved plan",
             where=source,
         )
+    expect_values(content, source, remedy=_SAVE, values_max=VALUES_MAX)
     plan = from_json(content, source)
     try:
         stated: dict[str, object] = msgspec.json.decode(content)

@@ -20,6 +20,7 @@ CONSTANTS = (
     "model.decode:VALUES_MAX",
     "assembly.inputs.files:CATALOG_BYTES_MAX",
     "plan.approval:SIZE_MAX",
+    "plan.approval:VALUES_MAX",
     "adapters.kubernetes.access:KUBECONFIG_BYTES_MAX",
     "assembly.snapshots:GIT_BYTES_MAX",
     "adapters.git.objects:UNPACKED_MAX",

@@ -10,12 +10,15 @@ from contextlib import contextmanager
 
 import pytest
 
+from reconciler.adapters.database.maintenance import _parse_object
 from reconciler.backtest.captures.reading import read_capture
 from reconciler.backtest.trace import PODS_MAX, read_trace
 from reconciler.model.decode import VALUES_MAX
 from reconciler.model.errors import UnreadableError
 from reconciler.observed import snapshot
 from reconciler.observed.snapshot import read_snapshot
+from reconciler.plan.approval import VALUES_MAX as PLAN_VALUES_MAX
+from reconciler.plan.approval import read_saved_plan
 from reconciler.watch.episodes.file import decode_episode
 from tests.hostile.threats import Threat, attack
 from tests.hostile.turns import soon
@@ -60,6 +63,23 @@ def test_a_file_of_many_values_is_refused_before_it_is_decoded(kind: str) -> Non
     with within_memory(2 * len(content)), pytest.raises(UnreadableError) as caught:
         read(content, "file.json")
     assert caught.value.message == "has more than 50,000,000 values"
+    assert caught.value.remedy
+
+
+SMALLER_READERS = {
+    "saved plan": read_saved_plan,
+    "line of an export": lambda content, name: _parse_object(content.decode(), 1, name),
+}
+
+
+@attack(Threat.EXHAUSTION, "more values than a plan has, in the artifact of a job without secrets")
+@pytest.mark.parametrize("kind", SMALLER_READERS)
+def test_a_plan_of_many_values_is_refused_before_it_is_decoded(kind: str) -> None:
+    """Guard: ``expect_values``. A file of 256 MiB took six gigabytes."""
+    content = b'{"x":[' + b"0," * (PLAN_VALUES_MAX + 1) + b"0]}"
+    with within_memory(4 * len(content)), pytest.raises(UnreadableError) as caught:
+        SMALLER_READERS[kind](content, "file.json")
+    assert caught.value.message == "has more than 10,000,000 values"
     assert caught.value.remedy
 
 

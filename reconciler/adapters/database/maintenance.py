@@ -31,7 +31,7 @@ from reconciler.adapters.database.tables import (
     replica,
     rollout,
 )
-from reconciler.model.decode import describe_mismatch
+from reconciler.model.decode import describe_mismatch, expect_values
 from reconciler.model.errors import StateError, UnreadableError
 from reconciler.model.history import Obstacle, Rollout
 from reconciler.model.json import JsonDict
@@ -40,6 +40,9 @@ from reconciler.model.text.quoting import quote_value
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.journal import Intent
 from reconciler.ports.state import RecordedObject, RunningCommand
+
+VALUES_OF_ROW_MAX: Final = 10_000_000
+"""The maximum number of values in a line of an export, by its commas, as of a saved plan."""
 
 
 class ProblemSeverity(StrEnum):
@@ -363,6 +366,9 @@ def _json_line(value: dict[str, object]) -> str:
 
 
 def _parse_object(line: str, number: int, source: str) -> JsonDict:
+    remedy = "create one with `reconciler state export FILE`"
+    where = f"{source}:{number}"
+    expect_values(line.encode(), where, remedy=remedy, values_max=VALUES_OF_ROW_MAX)
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
