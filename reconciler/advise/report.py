@@ -67,7 +67,10 @@ def sections_of(report: AdviceReport, most: int) -> Iterator[Section]:
         rows = list(map(_commitment_row, report.commitments[:most]))
         yield table_section("commitments", _COMMITMENTS, rows, title=_to_consider(report))
     if report.refused:
-        refused = [(_format_monthly(one.per_month), one.id, one.reason) for one in report.refused]
+        refused = [
+            (_format_monthly(one.per_month), f"{one.title} ({one.id})", one.reason)
+            for one in report.refused
+        ]
         yield table_section("refused", ("", "", ""), refused, title=_REFUSED)
     yield text_section("omitted", "Not tried", (_effort(report), *_not_tried(report)))
 
@@ -229,7 +232,7 @@ def _omitted_section(report: AdviceReport) -> Iterator[str]:
         yield ""
         yield f"{_REFUSED}:"
         for one in report.refused:
-            yield f"  {_format_monthly(one.per_month)}  {one.id}: {one.reason}"
+            yield f"  {_format_monthly(one.per_month)}  {one.title} ({one.id}): {one.reason}"
     yield ""
     yield _effort(report)
     yield "Not tried:"

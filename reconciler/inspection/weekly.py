@@ -39,8 +39,10 @@ def sections_of(report: FleetReport) -> tuple[ReportSection, ...]:
         )
         for rule in report.rules
     )  # fmt: skip
-    interrupted = report.interrupted or {"none": 0}
-    pools = tuple((pool or "(none)", str(count)) for pool, count in interrupted.items())
+    pools = tuple((pool or "(none)", str(count)) for pool, count in report.interrupted.items())
+    interrupted = ReportSection("Interrupted nodes", (), "<", (("none",),))
+    if pools:
+        interrupted = ReportSection("Interrupted nodes", _POOLS, "<>", pools)
     blockers = tuple(
         (
             blocker_title(one.kind, one.name), str(one.nodes),
@@ -54,7 +56,7 @@ def sections_of(report: FleetReport) -> tuple[ReportSection, ...]:
     found = (
         ReportSection("Cost", (), "<<", tuple(_costs(report))),
         ReportSection("Disruption by rule", _RULES, "<>>>", rules),
-        ReportSection("Interrupted nodes", _POOLS, "<>", pools),
+        interrupted,
         ReportSection("Blocked now", _BLOCKERS, "<><><", blockers),
         ReportSection("Advice", (), "<", advice),
     )

@@ -40,7 +40,14 @@ _NAMES_SHOWN: Final = 8
 
 def sentence(text: str) -> Markup:
     """Return a sentence as a paragraph, with its code as such."""
-    return el("p", *(el("code", part) if is_code else part for part, is_code in code_spans(text)))
+    return el("p", _with_code(text))
+
+
+def _with_code(text: str) -> Markup:
+    """Return words, with what is between backticks as code."""
+    return join_markup(
+        *(el("code", part) if is_code else part for part, is_code in code_spans(text))
+    )
 
 
 def render_section(section: Section) -> Markup:
@@ -142,7 +149,8 @@ def _line(line: Line, *, unfolds: bool) -> Markup:
 def _cell(cell: Cell, *, unfolds: bool = True) -> Markup:
     match cell:
         case Text(text=text, tone=tone):
-            return el("span", text, cls=tone) if tone and text else join_markup(text)
+            words = _with_code(text)
+            return el("span", words, cls=tone) if tone and text else words
         case Name(text=text, kind=kind):
             return join_markup(f"{kind} " if kind else "", el("code", text) if text else "")
         case NameList():

@@ -117,10 +117,11 @@ class Replaced(_Part, frozen=True):
 class Merge(_Part, frozen=True):
     """What happens if the head is merged into a base that has converged.
 
-    ``before`` and ``after`` are USD an hour; ``extra`` is the cost of the rollout beyond that of
-    the base alone in the same time, negative if it was less. ``kept`` counts the nodes of the base
-    that stay. ``unschedulable`` are the pods that cannot be scheduled in the base. ``difference``
-    is the change of the cost over several seeds. ``shares`` divides both costs among workloads.
+    ``before`` and ``after`` are USD an hour; ``extra`` is the cost of the rollout, until the fleet
+    has settled, beyond that of the base alone in the same time, negative if it was less. ``kept``
+    counts the nodes of the base that stay. ``unschedulable`` are the pods that cannot be scheduled
+    in the base. ``difference`` is the change of the cost over several seeds. ``shares`` divides
+    both costs among workloads.
     """
 
     base: str
@@ -372,7 +373,7 @@ def merge_outcome(
     before: SimulationOutcome,
 ) -> Merge:
     """Return the outcome for the nodes that the base ``base_claims``."""
-    begin, cost = report.started_at, report.cost
+    cost = report.cost
     gone = {e.node_claim: e.at for e in report.events if e.kind == EventKind.TERMINATED}
     replaced, kept = [], 0
     for claim in base_claims:
@@ -397,18 +398,29 @@ def merge_outcome(
                 command.replacements,
             )
         )
-    hours = (report.at - begin).total_seconds() / 3600
     return Merge(
         base,
         head,
         before.converged,
         cost.before,
         cost.after,
-        round(cost.spent - cost.before * hours, 6),
+        _rollout_cost(report),
         kept,
         tuple(sorted(replaced, key=lambda r: (r.started_at, r.node_claim))),
         tuple(sorted(s.name for s in _stuck_objects(before) if s.kind == "Pod")),
     )
+
+
+def _rollout_cost(report: Report) -> float:
+    """Return what the rollout costs beyond the base in the same time.
+
+    It ends with the last event if the fleet has settled: the time after it, until the end of the
+    simulation, costs what the fleet costs then.
+    """
+    cost, end = report.cost, report.at - report.started_at
+    rollout = report.duration if report.converged else end
+    before, after = (part / timedelta(hours=1) for part in (rollout, end - rollout))
+    return round(cost.spent - cost.before * before - cost.after * after, 6)
 
 
 def _is_terminating(stage: SimulationStage, claim: NodeClaim) -> bool:

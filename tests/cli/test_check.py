@@ -149,7 +149,8 @@ def test_without_credentials_one_row_fails_and_the_others_are_skipped(
     site.cloud.faults.add("GetCallerIdentity", Fault.DENIED, times=None)
     rows = site.rows(capsys)
     assert [kind for kind, row in rows.items() if row["verdict"] == "failed"] == ["credentials"]
-    assert "skipped: no AWS credentials" in rows["region us-east-1"]["message"]
+    for skipped in ("region us-east-1", "clock"):
+        assert rows[skipped]["message"] == "skipped: the credentials are not verified"
     assert {call.operation for call in site.cloud.calls} == {"GetCallerIdentity"}
 
 
@@ -250,6 +251,8 @@ def test_without_a_cluster_every_other_check_is_made(
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     rows = site.rows(capsys, "--set", "cluster=kubeconfig")
     assert rows["cluster"]["verdict"] == "failed"
+    assert "cluster: no cluster" not in rows["cluster"]["message"]
+    assert rows["karpenter"]["message"] == "skipped: the cluster is not reachable"
     assert rows["permission"]["remedy"] == "set clusterCIDR"
     assert rows["endpoint"]["verdict"] == "unknown"
     assert rows["desired"]["message"] == "found 1 EC2NodeClass"

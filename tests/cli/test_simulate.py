@@ -220,6 +220,19 @@ def test_a_merge_shows_when_each_node_is_replaced(capsys: Capture, tmp_path: Pat
     assert merge["extra"] > 0
 
 
+def test_the_cost_of_a_rollout_ends_when_the_fleet_has_settled(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    write_fleet(tmp_path, [a_pool("web", template=SMALL), a_deployment("web", "web", 2)])
+    init(tmp_path / "fleet")
+    commit_all(tmp_path / "fleet")
+    write_fleet(tmp_path, [a_pool("web", template=SMALL), a_deployment("web", "web", 6)])
+    merge = simulated(capsys, tmp_path, "--base", "HEAD")["merge"]
+    later = simulated(capsys, tmp_path, "--base", "HEAD", "--until", "5h")["merge"]
+    assert later["after"] > later["before"]
+    assert later["extra"] == pytest.approx(merge["extra"], abs=1e-3)
+
+
 def test_periods_limited_by_budgets_and_windows_are_listed(capsys: Capture, tmp_path: Path) -> None:
     budgets = [
         {"nodes": "1", "reasons": ["Drifted"]},

@@ -20,6 +20,8 @@ from reconciler.plan.render.text import render_text
 from reconciler.plan.value.costs import Cost, PoolCost
 from reconciler.plan.value.nodes import Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan
+from reconciler.render.cells import Column, Section, SectionRow, Text
+from reconciler.render.html import render_section
 from reconciler.render.page import SCRIPT
 from tests.examples import examples
 from tests.plan.builders import PLANS, a_claim, a_plan, an_action
@@ -199,6 +201,12 @@ def test_advice_in_the_headline_is_code_in_a_comment_and_on_a_page() -> None:
     plan = msgspec.structs.replace(a_plan(), cost=cost)
     assert " `reconciler advise` finds" in render_markdown(plan)
     assert " <code>reconciler advise</code> finds" in render_html(plan)
+
+
+def test_advice_in_a_cell_of_a_page_is_code() -> None:
+    row = SectionRow(cells=(Text("run `reconciler lock` <b>"),))
+    section = Section(key="notes", title="Notes", columns=(Column("note"),), rows=(row,))
+    assert "run <code>reconciler lock</code> &lt;b&gt;" in str(render_section(section))
 
 
 @pytest.mark.parametrize("name", ["``", "`0`", "a`b"])

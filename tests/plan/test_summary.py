@@ -75,9 +75,9 @@ def test_the_most_expensive_constraint_costs_what_the_table_of_all_shows() -> No
     plan = a_plan(cost=cost, gap=gap)
     table = constraint_costs(plan)
     assert table is not None
-    (line,) = (line for line in summary_lines(plan) if "Most expensive" in line)
+    (line,) = (line for line in summary_lines(plan) if "Largest avoidable part" in line)
     assert table.rows[0].cells[0] == Text("$29")
-    assert "Most expensive: c0, $29/month" in line
+    assert "Largest avoidable part: c0, $29/month" in line
 
 
 def test_reasons_that_differ_only_in_a_pod_of_a_workload_are_one() -> None:

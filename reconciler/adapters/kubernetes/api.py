@@ -426,12 +426,12 @@ def cluster_checks(api: Api, settings: Settings, *, writes: bool) -> Iterator[Ch
         version = msgspec.json.decode(api.call("GET", "/version"), type=_Version)
     except (ReconcilerError, msgspec.MsgspecError) as error:
         remedy = error.remedy if isinstance(error, ReconcilerError) else ""
-        message = f"{error.where}: {error.message}" if isinstance(error, ReconcilerError) else error
-        yield failed_check("cluster", "", f"not reachable: {message}", remedy)
+        text = f"{error.where}: {error.message}" if isinstance(error, ReconcilerError) else error
+        text = f"not reachable: {text}".replace(": cluster: ", ": ", 1)
+        yield failed_check("cluster", "", text, remedy)
         return
-    yield passed_check(
-        "cluster", access.server, (f"{version.git_version}, with credentials of {access.name}")
-    )
+    text = f"{version.git_version}, with credentials of {access.name}"
+    yield passed_check("cluster", access.server, text)
     try:
         expect_one_cluster(access, settings)
     except ReconcilerError as error:

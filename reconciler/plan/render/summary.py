@@ -467,7 +467,8 @@ def _largest_part(gap: PlannedGap) -> str:
         return ""
     part, cost = max(found, key=lambda row: row[0].price_per_hour)
     owner = f" of {without_backticks(part.owner)}" if part.owner else ""
-    return f" Most expensive: {part.constraint}{owner}, {cost}/month (`reconciler explain gap`)."
+    what = f"{part.constraint}{owner}, {cost}/month (`reconciler explain gap`)"
+    return f" Largest avoidable part: {what}."
 
 
 _BELOW_BOUND: Final = ("capacity type",)

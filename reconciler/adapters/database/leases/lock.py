@@ -15,7 +15,7 @@ from typing import Final
 from reconciler.adapters.database.connection import translate_errors
 from reconciler.adapters.nofollow import open_file
 from reconciler.model.errors import LeaseHeldError, LockedError, StateError
-from reconciler.model.text.times import timestamp
+from reconciler.model.text.times import format_time, timestamp
 
 _POLL_S: Final = 0.05
 _PATIENCE: Final = 20
@@ -160,4 +160,12 @@ def _describe_holder(content: bytes) -> str:
     if len(lines) < 3:  # the holder has just taken it
         return "another process"
     note = f" for {lines[3]}" if len(lines) > 3 else ""
-    return f"process {lines[0]} (`{lines[2]}`, since {lines[1]}){note}"
+    return f"process {lines[0]} (`{lines[2]}`, since {_format_since(lines[1])}){note}"
+
+
+def _format_since(written: str) -> str:
+    """Return a time of the file for people; return anything else unchanged."""
+    try:
+        return format_time(datetime.fromisoformat(written))
+    except ValueError:
+        return written

@@ -230,7 +230,7 @@ def run_checks(
     known = check.checks.identity()
     rows += known
     if any(row.verdict is Verdict.FAILED for row in known if row.kind == "credentials"):
-        text = "skipped: no AWS credentials"
+        text = "skipped: the credentials are not verified"
         rows.append(unknown_check("region", check.settings.region, text))
         return [*rows, *_cluster_checks(check.settings, writes=need is Need.RUN)]
     rows.append(check.checks.region())
@@ -318,9 +318,12 @@ def _cluster_checks(settings: Settings, *, writes: bool) -> Iterator[Check]:
             (f"skipped: the cluster is {settings.cluster}, so there is no API server to reach"),
         )
         return
-    yield from cluster_checks(settings, writes=writes)
+    rows = list(cluster_checks(settings, writes=writes))
+    yield from rows
+    is_reachable = any(row.verdict is Verdict.PASSED for row in rows)
     if not settings.kube_allow_karpenter:
-        yield karpenter_check(settings, writes=writes)
+        skipped = unknown_check("karpenter", "", "skipped: the cluster is not reachable")
+        yield karpenter_check(settings, writes=writes) if is_reachable else skipped
     yield _endpoint_check(settings.cluster_endpoint)
 
 
