@@ -282,8 +282,9 @@ def _stuck_section(report: Report) -> Section:
     )
     columns = (Column("object"), Column("reason"))
     return Section(
-        key="stuck", title="Stuck", columns=columns, rows=rows, lines_title="message", tone="bad"
-    )
+        key="stuck", title="Needs intervention", columns=columns, rows=rows, lines_title="message",
+        tone="bad",
+    )  # fmt: skip
 
 
 def _event_section(report: Report) -> Markup:
