@@ -204,3 +204,22 @@ def test_the_name_of_a_values_file_is_one_path(
         listed = [{"chart": "chart", "values": [f"chart/{name}"]}]
         write(work, {"reconciler.yaml": f"sources: {json.dumps(listed)}\n"})
     assert "render-failed" not in [f["code"] for f in findings(capsys)]
+
+
+LEFT_OUT: dict[str, dict[str, Any]] = {
+    "a values file on a server": {"valueFiles": ["values.yaml", "https://values.example/v.yaml"]},
+    "a file as a parameter": {"fileParameters": [{"name": "role", "path": "role.txt"}]},
+}
+
+
+@attack(Threat.HIDDEN, "values that Argo CD passes to a chart, and that the plan lacks")
+@pytest.mark.parametrize("helm", LEFT_OUT.values(), ids=LEFT_OUT)
+def test_values_that_are_left_out_are_named(
+    helm: dict[str, Any], work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guard: ``_values_elsewhere``."""
+    source = {"repoURL": "x", "path": "chart", "helm": helm}
+    spec = {"source": source, "destination": {"namespace": "a"}}
+    write(work, below("chart", CHART) | {"a.json": json.dumps({**ARGO, "spec": spec})})
+    codes = {f["code"] for f in findings(capsys)}
+    assert codes & {"remote-source", "unknown-variables"}

@@ -30,6 +30,7 @@ from reconciler.desired.sources.tree import OutsideTreeError, Tree, join_path
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.text.quoting import quote_value
+from reconciler.model.text.urls import without_secrets
 from reconciler.source.document import Pointer, parse_documents
 from reconciler.source.finding import field_path
 from reconciler.source.objects import Entry
@@ -346,6 +347,7 @@ def _application_source(
     by = f"Argo CD Application {name}"
     values_files = tuple(_values_paths(helm, target, folder, references))
     yield UsedFiles(values_files)
+    yield from _values_elsewhere(entry, (*at, "helm"), helm)
     if "plugin" in source:
         message = "a config management plugin is not run"
         yield _note(entry, (*at, "plugin"), "plugin-source", message,
@@ -370,6 +372,18 @@ def _argo_overlay(kustomize: JsonDict) -> JsonDict:
         count = number.get("count")
         number["count"] = int(count) if isinstance(count, str) and count.isdigit() else count
     return overlay
+
+
+def _values_elsewhere(entry: Entry, at: Pointer, helm: JsonDict) -> Iterator[Diagnostic]:
+    """Yield the values that Argo CD passes to a chart, and that its rendering here lacks."""
+    hint = "copy them into a file of the repository, and list it in valueFiles"
+    for number, path in enumerate(strings(helm.get("valueFiles"))):
+        if "://" in path:
+            message = f"values file {quote_value(without_secrets(path))} is remote and is not read"
+            yield _note(entry, (*at, "valueFiles", number), "remote-source", message, hint)
+    for number, one in enumerate(items(helm.get("fileParameters"))):
+        message = f"file parameter {quote_value(one.get('name'))} is not read"
+        yield _note(entry, (*at, "fileParameters", number), "unknown-variables", message, hint)
 
 
 def _values_paths(helm: JsonDict, target: str, folder: str, references: set[str]) -> Iterator[str]:
