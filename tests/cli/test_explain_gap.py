@@ -90,6 +90,22 @@ def test_packing_is_proposed_for_what_it_saves_in_steady_state(
     assert f"packing, {format_monthly(saving.mean)}/month" in line
 
 
+def test_the_steady_state_of_another_packing_is_left_to_simulate_for_many_pods(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a plan, nobody waits seconds for it, least of all for the awkward pods of one tenant."""
+    example = str(Path(__file__).resolve().parents[2] / "examples" / "gpu")
+    pods = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}
+    spec = {"replicas": 151, "template": {"metadata": {"labels": {"app": "x"}}, "spec": pods}}
+    spec["selector"] = {"matchLabels": {"app": "x"}}
+    more = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}, "spec": spec}
+    (tmp_path / "more.json").write_text(json.dumps(more))
+    words = ["explain", "gap", example, "-f", str(tmp_path / "more.json"), "--now", NOW]
+    assert main([*words, "--set", "cluster=none", "-o", "json"]) == 0
+    parts = {part["constraint"]: part for part in json.loads(capsys.readouterr().out)["parts"]}
+    assert parts["packing"]["change"].startswith("none known: `simulate --set packing=cheapest`")
+
+
 def test_an_end_close_to_the_first_pass_is_stated_as_well(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

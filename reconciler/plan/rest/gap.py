@@ -174,7 +174,7 @@ def explain_gap(facts: Facts, plan: Plan, inputs: Inputs) -> GapExplanation:
 
 _PACKED_LATER: Final = "none: with packing: cheapest, the steady state costs no less"
 _PACKED_PARTLY: Final = "none: in steady state, packing: cheapest saves no more than that"
-_PACKED_UNKNOWN: Final = "none known: no steady state was found for packing: cheapest"
+_PACKED_UNKNOWN: Final = "none known: `simulate --set packing=cheapest` shows its steady state"
 _PAST: Final = "nothing to do: consolidation replaces nodes as budgets and windows allow"
 
 

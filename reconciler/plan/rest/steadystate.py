@@ -57,6 +57,8 @@ _WORK: Final = 500_000
 """The work limit, in evaluated nodes: a fleet of a thousand nodes comes to rest within it."""
 _ESTIMATE_WORK: Final = 150_000
 """The work limit for all runs with new nodes alone: at most about one and a half CPU seconds."""
+_PACKING_PODS_MAX: Final = 150
+"""Up to this many pods, the ends of both packings are compared: at most half a CPU second."""
 _ESTIMATED_FROM: Final = 0.25
 """The share above the lower bound from which new nodes are worth an estimate of their end."""
 
@@ -124,7 +126,10 @@ def packing_saving(inputs: Inputs) -> CostDifference | None:
     """Return what ``packing: cheapest`` saves in steady state in USD an hour, None if unknown.
 
     Both ends are those of the same seeds: what the first pass saves, consolidation may save too.
+    It is unknown for fleets of many pods, of which it would take seconds.
     """
+    if len(inputs.cluster.pods) > _PACKING_PODS_MAX:
+        return None
     packed = with_fields(inputs.settings, packing=Packing.CHEAPEST)
     sides = [_estimated_ends(i) for i in (inputs, replace(inputs, settings=packed))]
     pairs = list(zip(*sides, strict=False))
