@@ -103,7 +103,7 @@ def test_the_log_names_the_commits_that_a_fetch_brings(
     head = repository.commit({"a.yaml": "3"}, "three\n\nbecause")
     read(remote(repository, cache))
     (message,) = caplog.messages
-    assert message.startswith(f"{repository.path}: 2 new: {head[:12]} ")
+    assert message.startswith(f"{repository.path}: 2 new: {head[:8]} ")
     assert message.index(": three") < message.index(": two")
     read(remote(repository, cache))
     assert len(caplog.messages) == 1
