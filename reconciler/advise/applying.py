@@ -18,6 +18,7 @@ from reconciler.model.errors import ReconcilerError, UsageError
 from reconciler.model.text.money import format_dollars
 from reconciler.model.text.nearest import did_you_mean
 from reconciler.model.text.times import format_time
+from reconciler.model.text.visible import one_line
 
 Change = tuple[SourceFile | None, SourceFile]
 
@@ -164,4 +165,4 @@ def commit_message(report: AdviceReport, proposal: Advice) -> str:
         "",
         f"Found by `reconciler advise` as of {format_time(report.at)}, seed {report.seed}{nodes}.",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(one_line, lines)) + "\n"

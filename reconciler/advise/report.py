@@ -45,7 +45,8 @@ _ONE_RUN: Final = (
 
 def render_text(report: AdviceReport, most: int) -> str:
     """Return the report with its first ``most`` proposals."""
-    return "\n".join(_lines(report, most)) + "\n"
+    # a name of a catalog may contain a line break, which must not begin a line of the report
+    return "\n".join(" ".join(line.splitlines()) for line in _lines(report, most)) + "\n"
 
 
 def sections_of(report: AdviceReport, most: int) -> Iterator[Section]:

@@ -103,3 +103,15 @@ def test_nothing_is_written_through_a_symbolic_link(fleet: Path, capsys: Capture
     capsys.readouterr()
     assert not outside.exists()
     assert (fleet / "reconciler.yaml").is_symlink()
+
+
+@attack(Threat.OUTPUT, "a family of a catalog that begins lines of a report and of a commit")
+def test_a_name_of_a_catalog_begins_no_line(fleet: Path, capsys: Capture) -> None:
+    """Guards: ``render_text``, and the check of the files that a candidate would write."""
+    line = "Signed-off-by: Eve <eve@example.com>"
+    write_catalog(fleet, instance_type("m7i", 0.3), instance_type(f"m8i\n\n{line}", 0.02))
+    assert main(["advise", *words(fleet, "--new-nodes", "--commit", "cheaper")]) == 0
+    message = git(fleet, "log", "-1", "--format=%B", "cheaper")
+    lines = [*capsys.readouterr().out.splitlines(), *message.splitlines()]
+    assert any(line in each for each in lines)
+    assert not [each for each in lines if each.startswith(line)]
