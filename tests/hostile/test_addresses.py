@@ -11,6 +11,7 @@ import pytest
 
 from reconciler.adapters.rendering import isolation
 from reconciler.adapters.rendering.tools import CommandLineRenderer
+from reconciler.desired.sources.addresses import foreign_schema
 from reconciler.desired.sources.gitops import Tool
 from reconciler.ports.rendering import RenderBuild, RenderError
 from tests.cli.sourcefolders import BASE, CHART, CLASS, POOL, below, write
@@ -168,6 +169,17 @@ def test_a_schema_reads_nothing_outside_itself(
     assert "render-failed" not in [f["code"] for f in found]
     assert place == "packed" or "remote-source" in [f["code"] for f in found]
     assert listener.connections == 0
+
+
+@attack(Threat.RENDERING, "a schema of a chart's values that Helm reads although it is no JSON")
+@pytest.mark.parametrize(
+    "content",
+    [b'{"title": "\xff", "$ref": "file:///a"}', b'{"$ref": "file:///a"} more', b"[" * 100_000],
+)
+def test_a_schema_that_cannot_be_read_is_not_given_to_helm(content: bytes) -> None:
+    """Guard: ``foreign_schema``. The JSON of Go is no UTF-8 necessarily."""
+    assert foreign_schema("chart/values.schema.json", content) is not None
+    assert foreign_schema("chart/values.schema.json", b'{"$ref": "#/a"}') is None
 
 
 @needs_helm

@@ -11,8 +11,6 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Final
 
-import msgspec
-
 from reconciler.model.json import JsonDict
 from reconciler.source.document import Pointer, parse_documents
 
@@ -70,14 +68,19 @@ def address_in_plugin(content: bytes) -> str:
     return ""
 
 
-def foreign_schema(path: str, content: bytes) -> str:
-    """Return what a schema of a chart's values refers to outside itself, or ""."""
+def foreign_schema(path: str, content: bytes) -> str | None:
+    """Return what a schema of a chart's values refers to outside itself, None for any other file.
+
+    It is "" for what is no JSON: Helm accepts some of that, such as text that is no UTF-8.
+    """
     if posixpath.basename(path) != SCHEMA:
-        return ""
+        return None
+    import msgspec
+
     try:
         stack: list[object] = [msgspec.json.decode(content)]
     except (msgspec.DecodeError, RecursionError):
-        return ""  # helm cannot read it either
+        return ""
     while stack:
         value = stack.pop()
         if isinstance(value, list):
@@ -91,4 +94,4 @@ def foreign_schema(path: str, content: bytes) -> str:
                 outside.append(kind)
             if outside:
                 return outside[0]
-    return ""
+    return None

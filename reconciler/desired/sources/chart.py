@@ -97,17 +97,19 @@ class ChartFiles:
         return True
 
     def replace_foreign_schemas(self) -> None:
-        """Replace each schema of values that refers to another file or to a server.
+        """Replace each schema of values that refers to another file or to a server, or may do so.
 
         Helm would read any file of this machine for it, and connect to any server.
         """
         for path, content in list(self.copied.files.items()):
             outside = foreign_schema(path, content)
-            if outside:
+            if outside is not None:
                 self.copied.add(path, b"{}")
-                message = f"the schema refers to {quote_value(without_secrets(outside))}, which "
-                message += "is not read; the values of the chart are not checked"
-                hint = "write what it refers to into the schema, below $defs"
+                what, hint = "is no JSON", "correct it"
+                if outside:
+                    what = f"refers to {quote_value(without_secrets(outside))}, which is not read"
+                    hint = "write what it refers to into the schema, below $defs"
+                message = f"the schema {what}; the values of the chart are not checked"
                 self.findings.append(
                     Diagnostic(
                         Severity.WARNING, "remote-source", message, Place(path, 1, 1), hint=hint
