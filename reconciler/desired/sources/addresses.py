@@ -79,7 +79,7 @@ def foreign_schema(path: str, content: bytes) -> str | None:
 
     try:
         stack: list[object] = [msgspec.json.decode(content)]
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
     while stack:
         value = stack.pop()
