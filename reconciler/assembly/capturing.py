@@ -184,7 +184,7 @@ def _custom_catalog(request: FleetRequest) -> object:
         return None
     try:
         found: object = msgspec.json.decode(read_bytes(request.catalog, CATALOG_BYTES_MAX))
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnreadableError(
             f"not JSON: {error}", where=request.catalog, remedy="pass a catalog in JSON"
         ) from error

@@ -553,6 +553,19 @@ def test_a_manifest_that_is_known_only_after_an_apply_is_an_error(
     assert "kubectl_manifest.pool is known only after `terraform apply`" in capsys.readouterr().err
 
 
+def test_a_plan_that_is_no_utf_8_is_an_error_with_its_place(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = shown({"pool": {"yaml_body": POOL}}).encode().replace(b"blue", b"bl\xff", 1)
+    write(work, {"web.yaml": WEB})
+    (work / "show.json").write_bytes(content)
+    words = ["plan", "-f", "show.json", "-f", "web.yaml", "--set", "cluster=none"]
+    assert main(words) == 1
+    assert "show.json:1:728: error: byte 0xff is not UTF-8" in capsys.readouterr().err
+    assert init("show.json") == 1
+    assert "internal error" not in "".join(capsys.readouterr())
+
+
 @pytest.mark.parametrize(
     "text",
     [

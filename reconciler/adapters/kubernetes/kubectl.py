@@ -75,7 +75,7 @@ def _read_objects(kind: str, kubectl: str, context: str | None) -> Sequence[Json
         raise ClusterError(last, where=f"kubectl get {kind}", remedy=remedy)
     try:
         items: list[JsonDict] = msgspec.json.decode(output)["items"]
-    except (msgspec.DecodeError, KeyError, TypeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise ClusterError("the output is not a List", where=f"kubectl get {kind}") from error
     return items
 

@@ -55,7 +55,7 @@ def shown_states(files: Sequence[SourceFile]) -> tuple[list[SourceFile], dict[st
 
         try:
             data = msgspec.json.decode(file.content)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             data = None
         if not is_shown_state(data):
             found.append(file)

@@ -101,7 +101,7 @@ def _read_event(path: str) -> JsonDict:
             return msgspec.json.decode(file.read(_EVENT_BYTES_MAX), type=JsonDict)
     except FileNotFoundError:
         return {}
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UsageError(
             f"cannot be read: {describe_mismatch(error)}",
             where=path,
