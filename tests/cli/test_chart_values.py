@@ -129,7 +129,7 @@ def test_examples_do_not_count_beside_real_nodes(work: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "words", "says"),
     [
-        ({}, ["--values", "none.yaml"], "none.yaml: cannot be read"),
+        ({}, ["--values", "none.yaml"], "none.yaml: No such file or directory"),
         ({"list.yaml": "- a\n"}, ["--values", "list.yaml"], "list.yaml: is no mapping of values"),
         ({"a.yaml": "a: [\n"}, ["--values", "a.yaml"], "a.yaml"),
         ({"a.yaml": "a: 1\n", "given/charts/nodes/templates/nodes.yaml": "kind: Service\n"},
