@@ -96,7 +96,7 @@ def test_the_steady_state_of_another_packing_is_left_to_simulate_for_many_pods(
     """In a plan, nobody waits seconds for it, least of all for the awkward pods of one tenant."""
     example = str(Path(__file__).resolve().parents[2] / "examples" / "gpu")
     pods = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}
-    spec = {"replicas": 151, "template": {"metadata": {"labels": {"app": "x"}}, "spec": pods}}
+    spec = {"replicas": 81, "template": {"metadata": {"labels": {"app": "x"}}, "spec": pods}}
     spec["selector"] = {"matchLabels": {"app": "x"}}
     more = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}, "spec": spec}
     (tmp_path / "more.json").write_text(json.dumps(more))

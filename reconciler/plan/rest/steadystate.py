@@ -57,7 +57,7 @@ _WORK: Final = 500_000
 """The work limit, in evaluated nodes: a fleet of a thousand nodes comes to rest within it."""
 _ESTIMATE_WORK: Final = 150_000
 """The work limit for all runs with new nodes alone: at most about one and a half CPU seconds."""
-_PACKING_PODS_MAX: Final = 150
+_PACKING_PODS_MAX: Final = 80
 """Up to this many pods, the ends of both packings are compared: at most half a CPU second."""
 _ESTIMATED_FROM: Final = 0.25
 """The share above the lower bound from which new nodes are worth an estimate of their end."""
