@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -206,7 +207,13 @@ def test_a_deep_folder_does_not_end_the_search_for_fleets(tmp_path: Path) -> Non
         below.mkdir()
         below /= "a"
     copy_small_web(below)
-    assert fleets_below(str(tmp_path)) == [str(tmp_path / "prod")]
+    try:
+        assert fleets_below(str(tmp_path)) == [str(tmp_path / "prod")]
+    finally:  # pytest could not remove it either
+        shutil.rmtree(below)
+        while below.parent != tmp_path:
+            below = below.parent
+            below.rmdir()
 
 
 @attack(Threat.EXHAUSTION, "more folders than a search for fleets may take time for")
