@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -193,6 +194,24 @@ def test_work_grows_with_the_number_of_awkward_pods(
 
     few = max(seconds(100), 0.1)
     assert any(many < 1 or many / few < 9 for many in (seconds(400) for _ in range(3)))
+
+
+@attack(Threat.EXHAUSTION, "rules over labels that no node has, one for each pod")
+def test_rules_over_labels_that_no_node_has_are_not_compared_with_each_pod(tmp_path: Path) -> None:
+    """Guards: ``Census.counts``, and ``Neighbourhood.apply``, which skip such labels.
+
+    The calls of functions are counted, which depend on no machine: at most n to the 1.33.
+    """
+    planner = Planner(tmp_path)
+
+    def calls(count: int) -> int:
+        made = WAYS["repels by a key of its own"](count)
+        with cProfile.Profile() as profile:
+            planner.seconds(made)
+        return sum(entry.callcount for entry in profile.getstats())
+
+    base = min(calls(0), calls(0))
+    assert (calls(400) - base) / (calls(100) - base) < 6.3
 
 
 FAR_BEYOND = (

@@ -121,6 +121,7 @@ class SchedulingShape:
 
     ``spreads`` are the spread constraints with their selectors; ``is_default_spread`` says that
     they are the defaults of the scheduler. ``is_counted`` is whether a spread counts these pods.
+    ``topology_keys`` are those of its affinity and anti-affinity, required or preferred.
     """
 
     namespace: str
@@ -137,6 +138,12 @@ class SchedulingShape:
     anti_affinity: tuple[PodAffinityTerm, ...]
     preferred_affinity: tuple[WeightedPodAffinityTerm, ...]
     preferred_anti_affinity: tuple[WeightedPodAffinityTerm, ...]
+    topology_keys: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        preferred = (*self.preferred_affinity, *self.preferred_anti_affinity)
+        terms = (*self.affinity, *self.anti_affinity, *(w.pod_affinity_term for w in preferred))
+        self.topology_keys = frozenset(term.topology_key for term in terms)
 
     @property
     def has_preferred_terms(self) -> bool:

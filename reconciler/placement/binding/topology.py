@@ -137,10 +137,13 @@ class Neighbourhood:
 
     def apply(self, changes: Sequence[Change]) -> bool:
         """Count what has changed; return False if everything must be counted again."""
-        relations = self.relations
+        relations, keys = self.relations, self.shape.topology_keys
         has_spreads = bool(self.hard or self.soft)
         for shape, host, count in changes:
             if shape is not None:
+                labels = host.node.metadata.labels.keys()
+                if not has_spreads and labels.isdisjoint(keys | shape.topology_keys):
+                    continue  # each pod may have a rule of its own, over labels that no node has
                 if shape not in relations or relations[shape] is not None:
                     self.change(shape, host, count)
             elif has_spreads and not count and self._honours_taints:

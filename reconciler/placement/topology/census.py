@@ -7,7 +7,7 @@ match. A cluster with a hundred thousand pods is read only once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 
 from reconciler.catalog.table import bits, mask_of_flags
@@ -253,7 +253,8 @@ class Census:
         known = self._base.get(rule)
         if known is None:
             known = {}
-            for entry in self._selected_entries(rule):
+            # a tenant may name a label of its own for each pod, which no node has
+            for entry in self._selected_entries(rule) if self._is_on_a_node(rule) else ():
                 for index, count in entry.on_nodes.items():
                     domain = self._domain(rule, index)
                     if domain is not None:
@@ -270,8 +271,10 @@ class Census:
 
     def may_have(self, rule: Rule) -> bool:
         """Return whether some node has the label of a rule, or may get it."""
-        if rule.by_host or self._may_define(rule.key):
-            return True
+        return rule.by_host or self._may_define(rule.key) or self._is_on_a_node(rule)
+
+    def _is_on_a_node(self, rule: Rule) -> bool:
+        """Return whether a node has the label of a rule."""
         return any(value is not None for value in self._label_index.values(rule.key))
 
     def domains(self, rule: Rule, staying: int) -> list[str]:
@@ -297,6 +300,18 @@ class Census:
                 if domain is not None:
                     counts[domain] = counts.get(domain, 0) + 1
         return found
+
+    @cached_property
+    def distinct_repelling_rules(self) -> Sequence[Rule]:
+        """The same rules; of those that differ only in labels that no node can have, the first.
+
+        They leave no domain to the pods that they select, whatever the labels are called.
+        """
+        found: dict[tuple[object, ...], Rule] = {}
+        for rule in self.repelling_rules:
+            label = rule.key if self.may_have(rule) else ""
+            found.setdefault((label, rule.namespaces, rule.selector), rule)
+        return tuple(found.values())
 
     @cached_property
     def repelling_namespaces(self) -> Mapping[str, int]:

@@ -375,7 +375,7 @@ class Topology:
 
     def add_running_repellers(self) -> None:
         """Add the required anti-affinity of running pods that repels some of the pods to place."""
-        for rule in self._census.repelling_rules:
+        for rule in self._census.distinct_repelling_rules:
             if self._kinds.selected_by(rule):
                 self.group(rule)
 

@@ -45,6 +45,7 @@ from reconciler.model.kubernetes.pod import (
 )
 from reconciler.model.kubernetes.profile import DEFAULT_PROFILE, Plugin, Profile
 from reconciler.model.kubernetes.taint import Taint, Toleration
+from reconciler.placement.binding.scheduler import NodeInfo
 from reconciler.placement.binding.selection import Volumes
 from reconciler.placement.topology.peers import Owners
 from tests.placement.binding.builders import (
@@ -365,6 +366,22 @@ def test_anti_affinity_also_applies_to_pods_that_have_none() -> None:
     lonely = a_pod("l", "", "", app="lonely", affinity=apart())
     binder = a_binder((a_node("a", "a"), [lonely]), a_node("a2", "a"), a_node("b", "b"))
     assert set(binder.scores(a_pod("p"))) == {"b"}
+
+
+def test_anti_affinity_applies_once_a_node_with_its_label_joins() -> None:
+    """Changes on nodes without the label mean nothing; those after they got it do."""
+    rack = "example.com/rack"
+    plain, racked = a_node("a", "a"), a_node("b", "b", labels={rack: "1"})
+    binder = a_binder(plain)
+    assert places(binder, a_pod("1", "", "", affinity=apart(key=rack))) == {"1": "a"}
+    assert set(binder.scores(a_pod("p"))) == {"a"}
+    in_a_rack = a_node("a", "a", labels={rack: "1"})
+    binder.follow([NodeInfo(in_a_rack, [a_pod("1", "", "", affinity=apart(key=rack))])])
+    binder.join(NodeInfo(racked))
+    binder.join(NodeInfo(a_node("c", "c")))
+    assert set(binder.scores(a_pod("p"))) == {"c"}
+    binder.follow([NodeInfo(in_a_rack), NodeInfo(racked)])
+    assert set(binder.scores(a_pod("p"))) == {"a", "b"}
 
 
 def test_a_pod_that_waits_for_another_one_is_bound_after_it() -> None:
