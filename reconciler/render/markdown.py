@@ -245,7 +245,8 @@ class MarkdownSections:
         return "<br>".join([f"{path}{mark}", *lost, *gained])
 
     def text(self, text: str) -> str:
-        return markdown_text(truncate(text, self._limits.cell))
+        """Return the text of a cell, with code as such, as on a page."""
+        return sentence_markdown(truncate(text, self._limits.cell))
 
     def _code(self, text: str) -> str:
         return markdown_code(truncate(text, self._limits.cell))

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from reconciler.model.decision.equals import EqualCandidates
 from reconciler.model.decision.finding import PlanFinding
@@ -367,3 +368,19 @@ def test_the_rows_behind_a_fold_name_all_that_the_row_above_only_counts() -> Non
     assert "and 26 more" in shown
     assert all(f"`{name}`" in folded for name in names)
     assert "more" not in folded
+
+
+def test_code_in_a_cell_is_shown_as_code_and_a_backtick_of_a_name_as_itself() -> None:
+    """What a reader of the forge sees: escaped backticks around commands looked like a mistake."""
+    texts = ("run `reconciler lock` or `kubectl get <x>`", "one ` has no partner", "`a|b`")
+    rows = tuple(SectionRow(cells=(Name("a`b`c|d"), Text(text))) for text in texts)
+    columns = (Column("name"), Column("note"))
+    section = Section(key="notes", title="", columns=columns, rows=rows)
+    limits = SectionLimits(rows=20, folded=50, cell=200, chart=False)
+    (table,) = MarkdownSections(limits).parts(section)
+    page = MarkdownIt("commonmark", {"html": True}).enable("table").render(table)
+    assert page.count("<td") == 6
+    assert page.count("<code>a`b`c|d</code>") == 3
+    assert "run <code>reconciler lock</code> or <code>kubectl get &lt;x&gt;</code>" in page
+    assert "one ` has no partner" in page
+    assert "<code>a|b</code>" in page
