@@ -3,6 +3,7 @@
 # ruff: noqa: E501 - a case reads best on one line
 
 import pytest
+from msgspec.structs import replace
 
 from reconciler.plan.render.sections.gap import constraint_costs
 from reconciler.plan.render.stuck import stuck_lines
@@ -55,8 +56,9 @@ def test_nodes_that_exist_only_in_a_plan_from_files_are_described_by_their_node_
     ]
     assert stuck_lines(nodes, "cluster") == ["3 nodes cannot be removed: n0, n1, n2 (why)."]
     (line,) = stuck_lines(nodes, "workloads")
-    future = "2 future nodes of NodePool web, 1 future node of NodePool batch"
-    assert line == f"3 nodes cannot be removed: {future} (why)."
+    assert line == "3 nodes cannot be removed: 2 of NodePool web, 1 of NodePool batch (why)."
+    nodes = [replace(nodes[0], node_claim=f"c{n}") for n in range(5)]
+    assert stuck_lines(nodes, "workloads") == ["5 nodes of NodePool web cannot be removed: why."]
 
 
 def test_the_most_expensive_constraint_costs_what_the_table_of_all_shows() -> None:

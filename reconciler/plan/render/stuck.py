@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from reconciler.disruption.simulation import PODS_WITHOUT_PLACE
@@ -18,7 +18,7 @@ from reconciler.plan.value.plan import ObservationSource
 from reconciler.render.layout import truncate
 
 _STUCK_NAMED: Final = 3
-_STUCK_WIDTH: Final = 200
+_STUCK_WIDTH: Final = 300
 
 _CANNOT: Final = {
     DisruptionReason.DRIFTED.value: ("drifted node", "cannot be replaced"),
@@ -37,8 +37,8 @@ def stuck_lines(stuck: Sequence[StuckNode], source: ObservationSource | None) ->
     kinds: dict[tuple[str, str], list[StuckNode]] = {}
     for node in stuck:
         kinds.setdefault(_CANNOT.get(node.reason, _REMOVED), []).append(node)
-    format_names = _future_nodes if source == "workloads" else _node_names
-    return [_stuck_line(nodes, *words, format_names) for words, nodes in kinds.items()]
+    has_names = source != "workloads"
+    return [_stuck_line(nodes, *words, has_names=has_names) for words, nodes in kinds.items()]
 
 
 def _node_names(stuck: Sequence[StuckNode]) -> str:
@@ -50,33 +50,34 @@ def _node_names(stuck: Sequence[StuckNode]) -> str:
 def _future_nodes(stuck: Sequence[StuckNode]) -> str:
     """Return how many nodes that do not exist yet each NodePool has."""
     pools = Counter(without_backticks(node.node_pool) for node in stuck)
-    return format_list(
-        (f"{format_count(n, 'future node')} of NodePool {name}" for name, n in pools.items()),
-        _STUCK_NAMED,
-    )
+    return format_list((f"{n:,} of NodePool {name}" for name, n in pools.items()), _STUCK_NAMED)
 
 
-def _stuck_line(
-    stuck: Sequence[StuckNode],
-    noun: str,
-    what: str,
-    format_names: Callable[[Sequence[StuckNode]], str],
-) -> str:
+def _stuck_line(stuck: Sequence[StuckNode], noun: str, what: str, *, has_names: bool) -> str:
     if what == "does not join" and len(stuck) > 1:
         what = "do not join"
     placeless = [node for node in stuck if node.message.startswith(PODS_WITHOUT_PLACE)]
     others = [node for node in stuck if not node.message.startswith(PODS_WITHOUT_PLACE)]
     shown = _first_messages(others)
+    pools = {node.node_pool for node in stuck}
+    subject = format_count(len(stuck), noun)
     reasons = _pods_without_place(placeless)
-    reasons += [
-        f"{format_names(nodes)} ({truncate(message, _STUCK_WIDTH)})" for message, nodes in shown
-    ]
+    if not has_names and not placeless and len(shown) == len(pools) == 1:
+        ((message, _),) = shown
+        subject = f"{subject} of NodePool {without_backticks(pools.pop())}"
+        reasons = [truncate(message, _STUCK_WIDTH)]
+    else:
+        format_names = _node_names if has_names else _future_nodes
+        reasons += [
+            f"{format_names(nodes)} ({truncate(message, _STUCK_WIDTH)})" for message, nodes in shown
+        ]
     more = len(others) - sum(len(nodes) for _, nodes in shown)
     rest = f"; and {more:,} more" if more else ""
-    line = f"{format_count(len(stuck), noun)} {what}: {'; '.join(reasons)}{rest}"
+    line = f"{subject} {what}: {'; '.join(reasons)}{rest}"
     line = line if line.endswith("…") else f"{line}."
     is_cut = more or any(
-        len(nodes) > _STUCK_NAMED + 1 or len(message) > _STUCK_WIDTH for message, nodes in shown
+        (has_names and len(nodes) > _STUCK_NAMED + 1) or len(message) > _STUCK_WIDTH
+        for message, nodes in shown
     )
     return f"{line} `-o json` lists everything." if is_cut else line
 
