@@ -131,13 +131,14 @@ def commit_message(report: AdviceReport, proposal: Advice) -> str:
     """Return the commit message, with the reasons for the proposal."""
     titles = {each.id: each.title for each in report.advice}
     before = report.base.per_month
+    after = round(before, 2) + round(proposal.per_month, 2)  # which the amounts shown add up to
     now, then = report.base.exposure, proposal.exposure
     lines = [
         proposal.title
         if len(proposal.parts) == 1
         else f"Save {format_dollars(-proposal.per_month)} a month",
         "",
-        f"In steady state the fleet costs {format_dollars(before + proposal.per_month)} a month",
+        f"In steady state the fleet costs {format_dollars(after)} a month",
         f"with this change, {format_dollars(before)} without it ({proposal.percent:+.1f}%).",
     ]
     if len(proposal.parts) > 1:

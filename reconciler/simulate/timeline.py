@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from reconciler.model.duration import format_duration
 from reconciler.model.text.counting import format_count, format_list
-from reconciler.model.text.money import format_dollars
+from reconciler.model.text.money import format_dollars, hourly_difference
 from reconciler.model.text.money import format_monthly as month_of
 from reconciler.model.text.times import format_time
 from reconciler.plan.render.spans import difference_phrase, range_phrase
@@ -297,7 +297,7 @@ def stuck_groups(report: Report) -> list[MessageGroup]:
 
 
 def _cost_lines(cost: Money) -> list[str]:
-    change = cost.after - cost.before
+    change = hourly_difference(cost.before, cost.after)
     total = (
         f"Cost: {hourly_price(cost.before)} → {hourly_price(cost.after)} "
         f"({hourly_price(change, signed=True)}, {monthly_price(change, signed=True)}); "

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.model.text.money import format_monthly_parts, format_rate
+from reconciler.model.text.money import (
+    format_hourly,
+    format_monthly,
+    format_monthly_parts,
+    format_rate,
+    hourly_difference,
+    monthly_difference,
+)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +41,19 @@ def test_the_dollars_of_parts_add_up_to_their_total(parts: list[float], minimum:
     )
     assert sum(shown) == total == round(start * 730) - round(minimum * 730)
     assert all(abs(text - part * 730) <= 2 for text, part in zip(shown, parts, strict=True))
+
+
+@given(st.floats(0, 1_000), st.floats(0, 1_000))
+def test_a_difference_is_that_of_the_amounts_shown(before: float, after: float) -> None:
+    """$195 → $159 had a change of −$37 beside it, since the three were rounded apart."""
+
+    def read(text: str) -> float:
+        return float(text.replace(",", "").replace("$", "").replace("−", "-"))
+
+    month = format_monthly(monthly_difference(before, after), signed=True)
+    assert read(month) == read(format_monthly(after)) - read(format_monthly(before))
+    hour = format_hourly(hourly_difference(before, after), signed=True)
+    assert read(hour) == round(read(format_hourly(after)) - read(format_hourly(before)), 4)
 
 
 def test_rounding_goes_to_the_largest_remainder() -> None:

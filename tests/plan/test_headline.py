@@ -356,6 +356,21 @@ def test_the_run_closest_to_the_means_describes_the_change() -> None:
     assert (found.replaced, found.unschedulable) == (6, ("a/5",))
 
 
+def test_every_amount_is_the_difference_of_those_beside_it() -> None:
+    """The headline, the NodePools and the workloads of one comment must not disagree by a dollar."""
+    costs = ShareChange(before=1.954 * HOUR, after=1.586 * HOUR)  # $195.4 → $158.6: −$36.8
+    side = [PoolAtRest(nodes=4, per_hour=cost) for cost in (costs.before, costs.after)]
+    found = change(
+        1.954, 1.586,
+        shares=CostShares(by="workload", groups={"web/api": costs, "web/idle": ShareChange()}),
+        by_node_pool={"web": PoolChange(before=side[0], after=side[1])},
+    )  # fmt: skip
+    comment = render_markdown(a_plan(at_rest=found))
+    assert comment.count("&#36;195 → &#36;159") == 2
+    assert comment.count("−&#36;36") == 3
+    assert "&#36;37" not in comment
+
+
 def later(before: float, *after: float, **lost: Any) -> NewFleets:
     """Return what new nodes cost on both sides, in hundreds of dollars a month."""
     base = NewFleet(fleet=FleetAtRest(nodes=4, per_hour=before * HOUR))
@@ -509,8 +524,12 @@ def test_a_change_of_a_node_pool_without_known_pods_is_not_free(
         offers={"gpu": offers},
         observation=observation,
     )
-    line = "Unknown cost, without pods in the files: NodePool gpu: 4 → 2 instance types."
+    line = (
+        "Cost unknown, because no pod of the files runs there: NodePool gpu: 4 → 2 instance types."
+    )
     assert (line in summary_lines(plan)) is is_unknown
+    first_pass = Cost(before=0.0, after=1.0, by_node_pool={"gpu": PoolCost(nodes_after=1)})
+    assert line not in summary_lines(replace(plan, cost=first_pass))
 
 
 def test_a_job_fails_on_what_the_change_breaks() -> None:

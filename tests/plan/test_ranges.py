@@ -81,7 +81,9 @@ def test_a_change_without_an_effect_is_exactly_zero(sides: list[FleetAtRest]) ->
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=8))
 @settings(max_examples=examples(40))
-def test_the_offerings_of_both_sides_are_those_of_one_run(runs: list[tuple[int, int]]) -> None:
+def test_nodes_and_types_of_both_sides_are_those_of_one_run(
+    runs: list[tuple[int, int]],
+) -> None:
     def side(nodes: int, run: int) -> PoolAtRest:
         return PoolAtRest(nodes=nodes, per_hour=nodes / 10, types={f"m5.large {run}": nodes})
 
@@ -95,8 +97,12 @@ def test_the_offerings_of_both_sides_are_those_of_one_run(runs: list[tuple[int, 
         )
         for run, (before, after) in enumerate(runs)
     ]
-    pool = combine_seeds(changes).by_node_pool["web"]
+    found = combine_seeds(changes)
+    pool = found.by_node_pool["web"]
     assert pool.before.types.keys() == pool.after.types.keys()
+    for fleet, side in ((found.before, pool.before), (found.after, pool.after)):
+        assert fleet.nodes == side.nodes == sum(side.types.values())
+        assert fleet.per_hour == side.per_hour
 
 
 def test_there_are_as_many_seeds_as_the_work_allows() -> None:

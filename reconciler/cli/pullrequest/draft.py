@@ -138,7 +138,7 @@ def marker_of(fleet: str, folder: str = "") -> str:
 def draft_of_plan(plan: Plan) -> Draft:
     """Return the comment of a plan; every name in it is escaped by the renderer."""
     from reconciler.plan.render.markdown import render_markdown
-    from reconciler.plan.render.summary import summary_of
+    from reconciler.plan.render.summary import shown_per_month, summary_of
 
     folder = plan.revision.path or ""
     head = plan.revision.head or ""
@@ -147,7 +147,7 @@ def draft_of_plan(plan: Plan) -> Draft:
         marker_of(plan.fleet, "" if folder == "." else folder),
         render_markdown(plan),
         head=head if _COMMIT.fullmatch(head) else "",  # anything else could end the hidden line
-        per_month=summary.per_month,
+        per_month=shown_per_month(plan),
         fleet=plan.fleet,
         title=one_line(without_backticks(summary.text[0])),
         verdict=_verdict_of(plan),

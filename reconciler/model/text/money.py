@@ -47,6 +47,20 @@ def format_whole_dollars(amount: float, *, signed: bool = False) -> str:
     return f"{_sign(amount, 0, signed=signed)}${abs(amount):,.0f}"
 
 
+def monthly_difference(before: float, after: float) -> float:
+    """Return the difference of two hourly prices between their months as these are shown.
+
+    It is USD an hour. A reader subtracts what is shown: $195 → $159 is −$36, even if the exact
+    prices are $36.60 apart.
+    """
+    return (round(after * HOURS_A_MONTH) - round(before * HOURS_A_MONTH)) / HOURS_A_MONTH
+
+
+def hourly_difference(before: float, after: float) -> float:
+    """Return the difference of two hourly prices as they are shown, with four digits."""
+    return round(round(after, 4) - round(before, 4), 4)
+
+
 def format_monthly_parts(parts: Sequence[float], start: float, end: float) -> list[str]:
     """Return what lies between two hourly prices, a month in whole dollars, and then the total.
 

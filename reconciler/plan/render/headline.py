@@ -15,6 +15,7 @@ from reconciler.model.text.money import (
     format_hourly,
     format_monthly,
     format_rate,
+    monthly_difference,
 )
 from reconciler.model.text.quoting import without_backticks
 from reconciler.plan.render.unplaced import stranded_pods, unschedulable_pods
@@ -319,6 +320,13 @@ def _limit_phrase(plan: Plan) -> str:
     return _WORK_LIMIT
 
 
+def shown_change(change: AtRest) -> float:
+    """Return what a change costs in USD an hour, the difference of the months that are shown."""
+    if change.bounds is not None:
+        return change.per_hour
+    return monthly_difference(change.before.per_hour, change.after.per_hour)
+
+
 def _cost_phrase(
     change: AtRest, *, has_backtest: bool = False, ends: bool = False, limit: str = _WORK_LIMIT
 ) -> str:
@@ -327,7 +335,7 @@ def _cost_phrase(
     ``limit`` is why only bounds are known, if that is so.
     ``ends`` is whether pods lose their place with their present nodes.
     """
-    amount = f"{format_monthly(change.per_hour, signed=True)}/month"
+    amount = f"{format_monthly(shown_change(change), signed=True)}/month"
     if change.bounds is not None:
         low, high = (format_monthly(bound, signed=True) for bound in change.bounds)
         return f"This change: about {amount}, between {low} and {high} ({limit})"
@@ -341,9 +349,12 @@ def _cost_phrase(
     if format_hourly(found.low) == format_hourly(found.high):
         none = f"{none}{lasts}"
         return none if format_hourly(found.mean) == format_hourly(0) else f"{mean} in steady state"
-    between = _interval(found, change.range.seeds, is_estimate=change.is_estimate)
     if not found.beyond_chance:
+        between = _interval(found, change.range.seeds, is_estimate=change.is_estimate)
         return f"{none} beyond chance{between}{lasts}"
+    shown = shown_change(change)  # which rounding must not put outside of the interval
+    found = msgspec.structs.replace(found, low=min(found.low, shown), high=max(found.high, shown))
+    between = _interval(found, change.range.seeds, is_estimate=change.is_estimate)
     return f"{mean} in steady state{between}"
 
 

@@ -16,6 +16,7 @@ from reconciler.model.text.money import (
     format_monthly,
     format_monthly_parts,
     format_percent_change,
+    monthly_difference,
 )
 from reconciler.model.text.quoting import without_backticks
 from reconciler.model.text.times import format_time
@@ -31,6 +32,7 @@ from reconciler.plan.render.headline import (
     is_cost_unknown,
     is_new_fleet,
     offers_phrase,
+    shown_change,
 )
 from reconciler.plan.render.risks import risk_lines
 from reconciler.plan.render.stuck import stuck_lines
@@ -202,6 +204,14 @@ def _monthly_change(plan: Plan, change: AtRest) -> float | None:
     return change.per_month
 
 
+def shown_per_month(plan: Plan) -> float | None:
+    """Return the whole dollars a month that the headline names, None if it names none."""
+    change = plan.at_rest
+    if change is None or is_cost_unknown(plan) or deletes_every_pool(plan):
+        return None if change is None else _monthly_change(plan, change)
+    return round(shown_change(change) * HOURS_A_MONTH, 9)
+
+
 def _unschedulable_lines(plan: Plan) -> list[str]:
     change = plan.at_rest
     new = list(change.newly_unschedulable) if change is not None else []
@@ -305,7 +315,7 @@ def _shares_line(change: AtRest) -> list[str]:
         return []
     shown = [
         f"{truncate(without_backticks(name), _PODS_WIDTH) or 'idle'} "
-        f"{format_monthly(group.change, signed=True)}"
+        f"{format_monthly(monthly_difference(group.before, group.after), signed=True)}"
         for name, group in changes[:_PAYERS_SHOWN]
     ]
     more = len(changes) - _PAYERS_SHOWN
@@ -351,10 +361,11 @@ def _unused_pools_line(plan: Plan, change: AtRest) -> list[str]:
     used = {
         name for name, pool in change.by_node_pool.items() if pool.before.nodes or pool.after.nodes
     }
+    used |= {name for name, pool in plan.cost.by_node_pool.items() if pool.nodes_after}
     unused = {name: offers for name, offers in plan.offers.items() if name not in used}
     if not unused or is_new_fleet(plan):
         return []
-    return [f"Unknown cost, without pods in the files: {offers_phrase(plan, unused)}."]
+    return [f"Cost unknown, because no pod of the files runs there: {offers_phrase(plan, unused)}."]
 
 
 def _drifting_lines(plan: Plan) -> list[str]:

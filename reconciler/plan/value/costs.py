@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from math import fsum
 from typing import Annotated, ClassVar, Final
 
 import msgspec
@@ -18,7 +19,6 @@ from reconciler.plan.value.ranges import (
     NewFleets,
     cost_difference,
     fleet_range,
-    mean_fleet,
     mean_of,
 )
 from reconciler.plan.value.shares import CostShares, mean_shares
@@ -205,9 +205,9 @@ class AtRest(Part, frozen=True, kw_only=True):
     whether the planner alone continued both fleets, without latencies; ``difference`` then includes
     the error of that.
 
-    Over several seeds, costs are means and numbers of nodes are rounded means; ``range`` is that of
-    ``after``, and ``difference`` that of ``per_hour``. The other fields are of the seed whose
-    numbers of nodes are closest to the means.
+    Over several seeds, costs are means and ``replaced`` is a rounded mean; ``range`` is that of
+    ``after``, and ``difference`` that of ``per_hour``. The other fields, and the numbers of nodes
+    and their types, are of the seed that is closest to the means.
     """
 
     before: FleetAtRest
@@ -300,54 +300,50 @@ def combine_seeds(changes: Sequence[AtRest]) -> AtRest:
     )
     difference = cost_difference([change.per_hour for change in changes])
 
-    def distance(change: AtRest) -> float:
-        nodes = abs(change.before.nodes - before.nodes.mean)
-        return nodes + abs(change.after.nodes - after.nodes.mean)
+    def distance(change: AtRest) -> tuple[float, float]:
+        pairs = ((change.before, before), (change.after, after))
+        return (
+            fsum(abs(side.nodes - found.nodes.mean) for side, found in pairs),
+            fsum(abs(side.per_hour - found.per_hour.mean) for side, found in pairs),
+        )
 
+    closest = min(changes, key=distance)
     return msgspec.structs.replace(
-        min(changes, key=distance),
-        before=mean_fleet(before),
-        after=mean_fleet(after),
+        closest,
+        before=FleetAtRest(nodes=closest.before.nodes, per_hour=before.per_hour.mean),
+        after=FleetAtRest(nodes=closest.after.nodes, per_hour=after.per_hour.mean),
         per_hour=difference.mean,
         per_month=round(difference.mean * HOURS_A_MONTH, 9),
         range=after,
         difference=difference,
         replaced=round(mean_of([change.replaced for change in changes])),
-        by_node_pool=_mean_pools([change.by_node_pool for change in changes]),
+        by_node_pool=_mean_pools([change.by_node_pool for change in changes], closest.by_node_pool),
         shares=mean_shares([change.shares for change in changes]),
     )
 
 
-def _mean_pools(runs: Sequence[dict[str, PoolChange]]) -> dict[str, PoolChange]:
-    """Return each NodePool with the means of all runs.
+def _mean_pools(
+    runs: Sequence[dict[str, PoolChange]], closest: dict[str, PoolChange]
+) -> dict[str, PoolChange]:
+    """Return each NodePool with the mean costs of all runs, and the nodes of the closest one.
 
-    The offerings of both sides are those of one run, the closest to the means: what two runs end
-    with differs by chance, which must not look like the change.
+    What two runs end with differs by chance, which must not look like the change; and the types
+    add up to the nodes, as those of the NodePools do to the nodes of the fleet.
     """
     names = sorted({name for run in runs for name in run})
-    return {name: _mean_change([run.get(name, PoolChange()) for run in runs]) for name in names}
+    found = {}
+    for name in names:
+        sides = [run.get(name, PoolChange()) for run in runs]
+        one = closest.get(name, PoolChange())
+        found[name] = PoolChange(
+            before=_with_cost(one.before, [side.before.per_hour for side in sides]),
+            after=_with_cost(one.after, [side.after.per_hour for side in sides]),
+        )
+    return found
 
 
-def _mean_change(runs: Sequence[PoolChange]) -> PoolChange:
-    before = mean_of([run.before.nodes for run in runs])
-    after = mean_of([run.after.nodes for run in runs])
-
-    def distance(run: PoolChange) -> float:
-        return abs(run.before.nodes - before) + abs(run.after.nodes - after)
-
-    closest = min(runs, key=distance)
-    return PoolChange(
-        before=PoolAtRest(
-            nodes=round(before),
-            per_hour=mean_of([run.before.per_hour for run in runs]),
-            types=closest.before.types,
-        ),
-        after=PoolAtRest(
-            nodes=round(after),
-            per_hour=mean_of([run.after.per_hour for run in runs]),
-            types=closest.after.types,
-        ),
-    )
+def _with_cost(side: PoolAtRest, costs: Sequence[float]) -> PoolAtRest:
+    return PoolAtRest(nodes=side.nodes, per_hour=mean_of(costs), types=side.types)
 
 
 HEAD: Final = "head"

@@ -8,6 +8,7 @@ from typing import Final
 
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.decision.part import Part
+from reconciler.model.text.money import monthly_difference
 
 _DOLLAR_A_MONTH: Final = 1 / HOURS_A_MONTH
 
@@ -35,8 +36,16 @@ class CostShares(Part, frozen=True, kw_only=True):
     groups: dict[str, ShareChange]
 
     def changes(self) -> list[tuple[str, ShareChange]]:
-        """Return the groups whose cost changes by a dollar a month, the largest change first."""
-        found = [pair for pair in self.groups.items() if abs(pair[1].change) >= _DOLLAR_A_MONTH]
+        """Return the groups whose cost changes by a dollar a month, the largest change first.
+
+        The months that are shown differ as well.
+        """
+        found = [
+            pair
+            for pair in self.groups.items()
+            if abs(pair[1].change) >= _DOLLAR_A_MONTH
+            and monthly_difference(pair[1].before, pair[1].after)
+        ]
         return sorted(found, key=lambda pair: (-abs(pair[1].change), pair[0]))
 
 

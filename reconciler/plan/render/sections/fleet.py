@@ -7,7 +7,13 @@ from math import fsum
 from typing import Final
 
 from reconciler.model.text.counting import format_count, format_list
-from reconciler.model.text.money import format_hourly, format_monthly, format_percent_change
+from reconciler.model.text.money import (
+    format_hourly,
+    format_monthly,
+    format_percent_change,
+    hourly_difference,
+    monthly_difference,
+)
 from reconciler.observed.isolation import CODE as UNREADABLE_OBJECT
 from reconciler.plan.render.headline import (
     deletes_every_pool,
@@ -101,8 +107,7 @@ def _has_changed(pair: _Pair) -> bool:
 def _pools_row(pairs: Sequence[_Pair], name: Cell | None = None) -> SectionRow:
     names = tuple(name for name, _ in pairs)
     pool = sum_pools(pool for _, pool in pairs)
-    change = pool.after - pool.before
-    changed = format_hourly(pool.before) != format_hourly(pool.after)
+    change = hourly_difference(pool.before, pool.after)
     if name is None and len(names) > 1:
         name = Text(format_count(len(names), "NodePool"))
     return SectionRow(
@@ -110,7 +115,7 @@ def _pools_row(pairs: Sequence[_Pair], name: Cell | None = None) -> SectionRow:
             name or (Name(names[0]) if names[0] else Text("(no NodePool)")),
             ValueChange(Number(pool.nodes_before), Number(pool.nodes_after)),
             ValueChange(Dollars(pool.before), Dollars(pool.after)),
-            Dollars(change, signed=True) if changed else Text(""),
+            Dollars(change, signed=True) if change else Text(""),
             Dollars(pool.after, per_month=True),
         )
     )
@@ -224,7 +229,7 @@ def _share_row(name: str, group: ShareChange) -> SectionRow:
             ValueChange(
                 Dollars(group.before, per_month=True), Dollars(group.after, per_month=True)
             ),
-            Dollars(group.change, signed=True, per_month=True),
+            Dollars(monthly_difference(group.before, group.after), signed=True, per_month=True),
         )
     )
 
