@@ -305,6 +305,8 @@ WINDOW = {"nodes": "0", "schedule": "0 7 * * mon-fri", "duration": "13h"}
         ([{"nodes": "2"}], [{"nodes": "2"}, WINDOW], "new: closed Mon–Fri 07:00–20:00 UTC"),
         ([{"nodes": "2"}, WINDOW], [{"nodes": "2"}], "no longer: closed Mon–Fri 07:00–20:00 UTC"),
         ([{"nodes": "1"}], [{"nodes": "50%"}], "at most 1 node → at most 50% of the nodes"),
+        ([{"nodes": "2"}], [WINDOW], "at most 2 nodes → closed Mon–Fri 07:00–20:00 UTC; otherwise any number of nodes at once"),
+        ([{"nodes": "2"}], [{"nodes": "2", "reasons": ["Drifted"]}], "at most 2 nodes → at most 2 nodes for drift; otherwise any number of nodes at once for emptiness and underutilization"),
         ([{"nodes": "2"}, WINDOW], [WINDOW, {"nodes": "2"}], None),
         ([{"nodes": "2"}], [{"nodes": "0"}], None),  # named as closed
     ],

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from reconciler.disruption.gates.budgets import budget_reasons
 from reconciler.model.duration import parse_duration
 from reconciler.model.karpenter.budget import Budget, DisruptionReason
 from reconciler.model.karpenter.nodepool import NodePool
@@ -21,7 +22,22 @@ def disruption_rules(pool: NodePool, settings: Settings) -> list[str]:
     own = [_format_budget(budget, "nodes") for budget in pool.spec.disruption.budgets]
     whole = [_format_budget(budget, "nodes of the fleet") for budget in settings.fleet_budgets]
     windows = (_format_opening(window) for window in _windows_of(pool, settings))
-    return list(dict.fromkeys([*own, *whole, *windows]))
+    return list(dict.fromkeys([*own, *whole, *_no_limit(pool, settings), *windows]))
+
+
+def _no_limit(pool: NodePool, settings: Settings) -> list[str]:
+    """Return that no budget limits how many nodes are disrupted, at some times or for some reasons.
+
+    A budget with a schedule ends with it, and one with reasons is not about others. Nobody who
+    reads "at most 1 node Mon–Fri 09:00–17:00" expects that all may be disrupted on Saturday.
+    """
+    budgets = (*pool.spec.disruption.budgets, *settings.fleet_budgets)
+    always = [b for b in budgets if b.schedule is None or b.never_ends]
+    free = [r for r in budget_reasons(settings) if not any(b.applies_to(r) for b in always)]
+    if not free:
+        return []
+    reasons = free if len(free) < len(budget_reasons(settings)) else []
+    return [f"otherwise any number of nodes at once{_format_reasons(reasons)}"]
 
 
 def closed_times(pool: NodePool, settings: Settings, reason: DisruptionReason) -> list[str]:
