@@ -153,16 +153,16 @@ def test_a_change_of_budgets_beside_a_cluster_begins_with_what_it_does(
 @pytest.mark.parametrize(
     ("costs", "what"),
     [
-        (None, "as valued by NodeOverlays, not as billed"),
-        (ListCosts(before=HOUR, after=2 * HOUR), "as valued by NodeOverlays; at list prices about +$100/month"),
-        (ListCosts(before=HOUR, after=HOUR), "as valued by NodeOverlays; at list prices the same"),
+        (None, "as valued by NodeOverlays and not as billed"),
+        (ListCosts(before=HOUR, after=2 * HOUR), "as valued by NodeOverlays; about +$100/month at list prices"),
+        (ListCosts(before=HOUR, after=HOUR), "as valued by NodeOverlays; no effect at list prices"),
     ],
 )  # fmt: skip
 def test_a_change_of_overlays_begins_with_both_prices(costs: ListCosts | None, what: str) -> None:
     finding = PlanFinding(severity="info", code="change-of-overlay", message="values")
     found = replace(change(3, 1), list_costs=costs)
     line = headline(a_plan(at_rest=found, diagnostics=(finding,)))
-    assert line == f"This change: −$200/month in steady state ({what}); 4 nodes."
+    assert line == f"This change: −$200/month in steady state, {what}; 4 nodes."
 
 
 def test_a_fleet_without_workloads_names_the_objects_whose_nodes_drift() -> None:
@@ -284,7 +284,7 @@ NEW = PlanFinding(severity="info", code="fleet-new", message="the fleet is new")
         (change(0, 3, (0, 4), bounds=(2 * HOUR, 5 * HOUR)), (),
          "about 4 nodes, $200 to $500/month (the search reached its work limit)."),
         (change(0, 3, (0, 4), list_costs=ListCosts(before=0, after=5 * HOUR)), (OVERLAY,),
-         "4 nodes, $300/month in steady state (as valued by NodeOverlays; at list prices about +$500/month)."),
+         "4 nodes, $300/month in steady state, as valued by NodeOverlays; about +$500/month at list prices."),
     ],
 )  # fmt: skip
 def test_a_new_fleet_begins_with_what_it_is(
@@ -300,7 +300,7 @@ LIMIT = Reason(code="LimitReached", message="NodePool web has reached its limits
 @pytest.mark.parametrize(
     ("reasons", "why"),
     [
-        ([(TAINT,), (TAINT,)], " the pods do not tolerate team=a:NoSchedule."),
+        ([(TAINT,), (TAINT,)], " Reason: the pods do not tolerate team=a:NoSchedule."),
         ([(TAINT,), (LIMIT,)], ""),
         ([(TAINT, LIMIT), (TAINT,)], ""),
     ],
@@ -468,7 +468,7 @@ def test_what_is_wrong_with_a_changed_object_is_listed_and_with_others_not() -> 
 def test_what_a_change_brings_about_later_is_listed_below_the_first_line() -> None:
     lines = summary_lines(a_plan(at_rest=change(1, 3), diagnostics=tuple(RISKS)))
     assert lines[0] == (
-        "This change: +$200/month in steady state (as valued by NodeOverlays, not as billed); 4 nodes."
+        "This change: +$200/month in steady state, as valued by NodeOverlays and not as billed; 4 nodes."
     )
     assert lines[2:5] == ["closed.", "blocked.", "overlay."]
     more = (*RISKS, *(RISKS[2:] * 3))
@@ -530,6 +530,41 @@ def test_a_change_of_a_node_pool_without_known_pods_is_not_free(
     assert (line in summary_lines(plan)) is is_unknown
     first_pass = Cost(before=0.0, after=1.0, by_node_pool={"gpu": PoolCost(nodes_after=1)})
     assert line not in summary_lines(replace(plan, cost=first_pass))
+
+
+def test_other_replicas_of_a_workload_that_wait_are_not_more_pods() -> None:
+    """Which replicas have no node is chance; they counted as pods that lose their place later."""
+    lost = NewFleet(
+        fleet=FleetAtRest(nodes=4, per_hour=HOUR),
+        unschedulable=("web/api-3", "web/api-4", "web/api-5", "web/db-0"),
+    )
+    new = new_fleets([(NewFleet(fleet=FleetAtRest(nodes=4, per_hour=HOUR)), lost)])
+    waiting = ("web/api-7c9d8f4b6-x", "web/api-1", "web/api-3")
+    plan = a_plan(
+        at_rest=change(1, 1, unschedulable=waiting, new_nodes=new),
+        unschedulable=tuple(UnschedulablePod(pod=p, reasons=(TAINT,)) for p in lost.unschedulable),
+    )
+    assert "; 1 pod becomes unschedulable once its node is gone" in headline(plan)
+    section = unschedulable_section(plan)
+    assert section is not None
+    assert section.note == "3 pods cannot be scheduled, and 1 more once its node is gone"
+
+
+def test_amounts_that_differ_by_chance_are_marked_and_nobody_pays_for_them() -> None:
+    """ "No effect beyond chance" stood above a table in which a workload paid $14 more."""
+    shares = CostShares(
+        by="workload", groups={"a/b": ShareChange(after=HOUR), "a/c": ShareChange()}
+    )
+    pools = {"web": PoolChange(before=PoolAtRest(nodes=4), after=PoolAtRest(nodes=4))}
+    changes = [change(2, to, shares=shares, by_node_pool=pools) for to in (1, 4)]
+    chance, sure = (
+        render_markdown(a_plan(at_rest=combine_seeds(c)))
+        for c in (changes, changes[1:] * 2 + [change(2, 3, shares=shares, by_node_pool=pools)])
+    )
+    assert "(base → head; costs are means of 2 runs and differ by chance)" in chance
+    assert "Cost by workload" not in chance
+    assert "(base → head; costs are means of 3 runs)" in sure
+    assert "Cost by workload" in sure
 
 
 def test_a_job_fails_on_what_the_change_breaks() -> None:

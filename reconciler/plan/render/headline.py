@@ -231,10 +231,10 @@ def _prices_phrase(plan: Plan) -> str:
         return ""
     known = plan.at_rest.list_costs if plan.at_rest is not None else None
     if known is None:
-        return " (as valued by NodeOverlays, not as billed)"
+        return ", as valued by NodeOverlays and not as billed"
     difference = format_monthly(known.after - known.before, signed=True)
-    billed = "the same" if difference == format_monthly(0) else f"about {difference}/month"
-    return f" (as valued by NodeOverlays; at list prices {billed})"
+    billed = "no effect" if difference == format_monthly(0) else f"about {difference}/month"
+    return f", as valued by NodeOverlays; {billed} at list prices"
 
 
 def _region_facts(change: AtRest) -> list[str]:

@@ -12,6 +12,7 @@ from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.quoting import without_backticks
+from reconciler.plan.render.unplaced import workload_of
 from reconciler.plan.render.wording import group_messages, short_node_name
 from reconciler.plan.value.costs import DRAINING, NOT_JOINED, StuckNode
 from reconciler.plan.value.plan import ObservationSource
@@ -138,15 +139,8 @@ _OTHERS: Final = re.compile(r" and \d+ other\(s\)$")
 
 
 def _workloads_of(pods: Iterable[str]) -> list[str]:
-    """Return ``web/api-*`` for each workload that the names of pods suggest.
-
-    Pods of a file have the name of the Deployment, those that replace them that of the ReplicaSet.
-    """
-    stems = dict.fromkeys(_HASHED.sub("", pod.rpartition("-")[0]) or pod for pod in pods)
+    """Return ``web/api-*`` for each workload that the names of pods suggest."""
+    stems = dict.fromkeys(map(workload_of, pods))
     return [
         f"{stem}-*" for stem in stems if (head := stem.rpartition("-")[0]) not in stems or not head
     ]
-
-
-_HASHED: Final = re.compile(r"(?<=.)-(?=[a-z0-9]*\d)[bcdfghjklmnpqrstvwxz2456789]{6,10}$")
-"""The hash of a ReplicaSet at the end of a name, in the alphabet of Kubernetes."""

@@ -251,7 +251,7 @@ def _pods_line(pods: Sequence[str], what: str, why: str = "") -> str:
     if not pods:
         return ""
     names = truncate(without_backticks(format_pods(pods)), _PODS_WIDTH)
-    reason = f" {truncate(without_backticks(why), _PODS_WIDTH)}." if why else ""
+    reason = f" Reason: {truncate(without_backticks(why), _PODS_WIDTH)}." if why else ""
     return f"{format_count(len(pods), 'pod')} {what}: {names}.{reason}"
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 from reconciler.plan.value.nodes import UnschedulablePod
@@ -29,10 +32,37 @@ def stranded_pods(plan: Plan) -> list[str]:
         return []
     waiting = set(change.unschedulable)
     if change.new_nodes is not None:
-        return [pod for pod in change.new_nodes.unschedulable if pod not in waiting]
+        return _others(change.new_nodes.unschedulable, change.unschedulable)
     if has_nodes(plan):
         return []
     return [pod.pod for pod in plan.unschedulable if pod.pod not in waiting and _is_lasting(pod)]
+
+
+def _others(pods: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Return the pods that are not known, by the number of their workload.
+
+    Which of its replicas has no node is chance, and differs from run to run.
+    """
+    names = set(known)
+    left = Counter(map(workload_of, names))
+    others = []
+    for pod in sorted(pods, key=lambda pod: pod not in names):
+        left[workload_of(pod)] -= 1
+        if left[workload_of(pod)] < 0:
+            others.append(pod)
+    return sorted(others)
+
+
+def workload_of(pod: str) -> str:
+    """Return the name of the workload that the name of a pod suggests, or that of the pod.
+
+    Pods of a file have the name of the Deployment, those that replace them that of the ReplicaSet.
+    """
+    return _HASHED.sub("", pod.rpartition("-")[0]) or pod
+
+
+_HASHED: Final = re.compile(r"(?<=.)-(?=[a-z0-9]*\d)[bcdfghjklmnpqrstvwxz2456789]{6,10}$")
+"""The hash of a ReplicaSet at the end of a name, in the alphabet of Kubernetes."""
 
 
 LASTING: Final = (
@@ -65,8 +95,8 @@ def pods_placed_later(plan: Plan) -> list[str]:
     Pods that only lose their place with their nodes may have other names than those of this plan:
     they are counted.
     """
-    known = set(unschedulable_pods(plan))
-    waiting = [pod for pod in plan.unschedulable if pod.pod not in known]
+    others = set(_others([pod.pod for pod in plan.unschedulable], unschedulable_pods(plan)))
+    waiting = [pod for pod in plan.unschedulable if pod.pod in others]
     stranded = len(stranded_pods(plan))
     if stranded:
         waiting.sort(key=_is_lasting)  # stable: the order of names is kept

@@ -21,7 +21,7 @@ from reconciler.plan.render.headline import (
     is_cost_unknown,
 )
 from reconciler.plan.render.wording import NoteText, note_texts
-from reconciler.plan.value.costs import PoolChange, PoolCost, sum_pools
+from reconciler.plan.value.costs import AtRest, PoolChange, PoolCost, sum_pools
 from reconciler.plan.value.nodes import OfferedTypes, OffersChange
 from reconciler.plan.value.plan import Plan
 from reconciler.plan.value.ranges import FleetAtRest
@@ -138,12 +138,31 @@ def steady_pools(plan: Plan) -> Section | None:
     return Section(
         key="steady",
         title="NodePools in steady state",
-        note="(base → head)",
+        note=f"(base → head{_runs_note(change)})",
         columns=(Column("NodePool"), *(Column(title, numeric=True) for title in columns)),
         rows=rows_of(clusters, _steady_row, "NodePool"),
         lines_title="instance types",
         table=True,
     )
+
+
+def _runs_note(change: AtRest) -> str:
+    """Return that the costs are means of runs, and whether these differ only by chance."""
+    if change.range is None or not _has_interval(change):
+        return ""
+    differ = " and differ by chance" if _is_chance(change) else ""
+    return f"; costs are means of {format_count(change.range.seeds, 'run')}{differ}"
+
+
+def _has_interval(change: AtRest) -> bool:
+    found = change.difference
+    return found is not None and format_hourly(found.low) != format_hourly(found.high)
+
+
+def _is_chance(change: AtRest) -> bool:
+    """Return whether the runs of a change differ, and do not agree that it has an effect."""
+    found = change.difference
+    return found is not None and _has_interval(change) and not found.beyond_chance
 
 
 def _steady_key(pair: tuple[str, PoolChange]) -> bool:
@@ -202,7 +221,7 @@ def who_pays(plan: Plan) -> Section | None:
     change = plan.at_rest
     if change is None or change.shares is None or is_cost_unknown(plan):
         return None
-    if deletes_every_pool(plan):
+    if deletes_every_pool(plan) or _is_chance(change):
         return None
     pairs = change.shares.changes()
     if not pairs or len(change.shares.groups) == 1:

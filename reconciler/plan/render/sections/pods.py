@@ -83,7 +83,11 @@ def _unschedulable_note(plan: Plan) -> str:
     count, later = len(plan.unschedulable), len(pods_placed_later(plan))
     stranded = len(stranded_pods(plan))
     if stranded and not later:
-        whose = "its node is" if count == 1 else "their nodes are"
+        lost = count - stranded
+        whose = "its node is" if stranded == 1 else "their nodes are"
+        if lost > 0:
+            pods = f"{format_count(lost, 'pod')} cannot be scheduled"
+            return f"{pods}, and {stranded:,} more once {whose} gone"
         return f"{format_count(count, 'pod')} once {whose} gone"
     if stranded:
         return (
