@@ -31,6 +31,7 @@ from reconciler.engine.shown.past import CommitView
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import format_duration, iso_duration
 from reconciler.model.text.counting import format_count
+from reconciler.model.text.identifiers import short_commit
 from reconciler.model.text.money import format_whole_dollars
 from reconciler.model.text.times import format_seconds
 from reconciler.model.text.urls import is_loopback
@@ -485,6 +486,7 @@ def _environment() -> Environment:
         "wait": _format_wait,
         "moment": _format_time,
         "label": label_of,
+        "commit": short_commit,
         "count": format_count,
         "age": _format_age,
         "seconds": _format_seconds,

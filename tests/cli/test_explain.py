@@ -169,7 +169,7 @@ def test_an_existing_claim_shows_its_cheapest_possible_offering(explain: Explain
 
 def test_an_unknown_name_is_rejected(explain: Explain) -> None:
     assert "pod nosuch is not in plan" in explain("pod", "nosuch", a_pool(), code=1)
-    assert "nodeclaim x is not in plan" in explain("nodeclaim", "x", a_pool(), code=1)
+    assert 'NodeClaim "x" is not in plan' in explain("nodeclaim", "x", a_pool(), code=1)
 
 
 def test_without_recorded_state_the_folder_is_planned(

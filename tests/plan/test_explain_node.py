@@ -202,12 +202,15 @@ def test_a_pool_without_nodes_is_explained_with_those_that_are_planned() -> None
     assert "(0 nodes in this NodePool)" in nothing.verdict
 
 
+NO_LIMIT = "otherwise any number of nodes at once for emptiness and underutilization"
+
+
 @pytest.mark.parametrize(
     ("budget", "words"),
     [
         ({"nodes": "1"}, "at most 1 node"),
         ({"nodes": "0"}, "never any nodes"),
-        ({"nodes": "0", "reasons": ["Drifted"]}, "never any nodes for drift"),
+        ({"nodes": "0", "reasons": ["Drifted"]}, f"never any nodes for drift; {NO_LIMIT}"),
         (("0 7 * * mon-fri", "13h", "America/New_York"), "Mon–Fri 07:00–20:00 America/New_York"),
         (("0 22 * * *", "8h", None), "daily 22:00–06:00 UTC"),
         (("30 9 * * sat,sun", "90m", None), "Sat, Sun 09:30–11:00 UTC"),
@@ -225,7 +228,7 @@ def test_the_rules_of_a_pool_are_said_in_words(budget: object, words: str) -> No
         schedule, duration, zone = budget
         named = {} if zone is None else {"timeZone": zone}
         budget = {"nodes": "0", "schedule": schedule, "duration": duration, **named}
-        words = f"closed {words}"
+        words = f"closed {words}; otherwise any number of nodes at once"
     answer = pool_explanation_of(inputs_of(*a_node("n"), rules={**ACT, "budgets": [budget]}))
     assert answer.facts[0] == f"rules: {words}"
 

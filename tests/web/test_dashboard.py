@@ -142,7 +142,7 @@ def test_the_history_shows_how_many_pods_a_command_moves(rolling: Site) -> None:
 
 def test_the_history_names_commits_and_their_commands(rolling: Site) -> None:
     text = words(rolling.page("/history"))
-    assert re.search(r"Commit [0-9a-f]{12}", text)
+    assert re.search(r"Commit [0-9a-f]{8} ", text)
     assert re.search(r"1 × taint, 1 × launch ip-[\w.-]+, web-\w+ succeeded Drift ", text)
     assert re.search(r"3 × launch, 3 × tag web-\w+, web-\w+, web-\w+ succeeded Pending pods ", text)
 
@@ -151,16 +151,16 @@ def test_a_commit_that_is_not_in_effect_is_shown_until_the_next_one_is() -> None
     site = Site(three_nodes())
     site.passes(1)
     at = datetime(2026, 11, 22, 9, tzinfo=UTC)
-    facts = {"commit": "0123456789abcdef", "title": "Raise <the> limit (Ada)"}
+    facts = {"commit": "0123456789abcdef" * 2 + "01234567", "title": "Raise <the> limit (Ada)"}
     for minute in (0, 5):
         late = at + timedelta(minutes=minute)
         site.dashboard.record_event(
             Progress(late, EventKind.INVALID_REVISION, "fleet.yaml:3: bad", facts=facts)
         )
     text = words(site.page("/"))
-    assert re.search(r"invalid the newest commit; [0-9a-f]{12} stays in effect", text), text
+    assert re.search(r"invalid the newest commit; [0-9a-f]{8} stays in effect", text), text
     banner = (
-        "The newest commit 0123456789ab “Raise &lt;the&gt; limit (Ada)” is invalid "
+        "The newest commit 01234567 “Raise &lt;the&gt; limit (Ada)” is invalid "
         "and not in effect (since 2026-11-22 09:00:00 UTC). "
         "fleet.yaml:3: bad."
     )

@@ -48,12 +48,13 @@ KINDS: Final = {
 }  # fmt: skip
 
 _NAMED: Final = tuple(dict.fromkeys(KINDS.values()))
+_SPELLED: Final = {"nodeclaim": "NodeClaim", "nodepool": "NodePool", "buffer": "CapacityBuffer"}
+"""The kinds that Kubernetes writes with capitals, as messages show them."""
 _CODE: Final = "code"
 _GAP: Final = "gap"
 _LIKE: Final = 0.6
 _ADVICE: Final = {
     "pod": "it is running and is not moved, or it does not exist",
-    "nodepool": "git has no NodePool with this name",
     "buffer": "no CapacityBuffer with this name was read, or its feature gate is disabled",
 }
 
@@ -120,7 +121,9 @@ def request_of(args: argparse.Namespace) -> ExplainRequest:
     is_code = args.kind not in _NAMED
     if is_code != (args.name is None):
         raise UsageError(
-            f"{args.kind} takes no name" if is_code else f"the name of the {args.kind} is missing",
+            f"{args.kind} takes no name"
+            if is_code
+            else f"the name of the {_SPELLED.get(args.kind, args.kind)} is missing",
             where="explain",
             remedy=f"write `reconciler explain {args.kind}{'' if is_code else ' NAME'}`",
         )
@@ -250,7 +253,11 @@ def _explain_pool(source: PlanSource, name: str, inputs: Inputs) -> Explanation:
 
     pools = {pool.name: pool for pool in node_pools(inputs.fleet)}
     if name not in pools:
-        raise _unknown_name_error("nodepool", name, source.name, list(pools))
+        known = f"it has {format_list(sorted(pools))}" if pools else "it has no NodePool"
+        raise UnreadableError(
+            f"NodePool {quote_value(name)} is not in this fleet",
+            remedy=did_you_mean(name, list(pools), known),
+        )
     nodes, history = inputs.cluster.nodes, inputs.history or NO_HISTORY
     costs = source.plan.cost.by_node_pool
     planned = {pool: cost.nodes_after for pool, cost in costs.items() if pool in pools}
@@ -334,7 +341,8 @@ def _explain_pod(source: PlanSource, name: str, inquiry: Inquiry | None = None) 
 
 def _unknown_name_error(kind: str, name: str, source: str, names: Sequence[str]) -> Exception:
     advice = _ADVICE.get(kind, "`reconciler get nodes` lists the recorded nodes")
+    subject = f"{_SPELLED[kind]} {quote_value(name)}" if kind in _SPELLED else f"{kind} {name}"
     return UnreadableError(
-        f"{kind} {name} is not in {source}",
+        f"{subject} is not in {source}",
         remedy=did_you_mean(name, names, advice),
     )
