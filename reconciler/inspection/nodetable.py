@@ -75,7 +75,7 @@ def node_rows(
             continue
         if any(claim.metadata.labels.get(key) != value for key, value in labels):
             continue
-        name = claim.status.node_name or claim.name
+        name = claim.node_or_claim_name
         yield NodeRow(name, claim, phase_of(claim), usage.get(claim.name))
 
 

@@ -20,6 +20,7 @@ import hmac
 import re
 from base64 import b32encode
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 from reconciler.model.json import JsonDict
@@ -176,8 +177,7 @@ class Anonymizer:
         """
         self._ephemeral_claims = {
             f"{pod}-{volume}": (pod, volume)
-            for items in lists
-            for item in items
+            for item in chain.from_iterable(lists)
             for pod, volume in _ephemeral_volumes(item)
         }
         found = [[self._object(item) for item in items] for items in lists]
@@ -253,6 +253,10 @@ class Anonymizer:
             return value in ("owned", "shared")
         if key in (NODEPOOL, NODECLASS):
             return value in self._known.names
+        return self._is_public_value(key, value)
+
+    def _is_public_value(self, key: str, value: str) -> bool:
+        """Return whether a value is a public term, or a number under a key of planning."""
         if value in self._known.terms or is_value(key, value):
             return True
         if key == _OWNER_TAG:
@@ -295,26 +299,14 @@ class Anonymizer:
                 return [self._label_key(str(key)) for key in data]
             inner = "" if name in _AMOUNTS else name  # of a claim on devices, a list of requests
             return [self._walk(item, inner, plain) for item in data]
-        if isinstance(data, str):
-            is_known = data in plain and (name != _USER_DATA or self._in_records)
-            return data if is_known else self._text(data, name)
-        return data
+        return self._text(data, name, plain) if isinstance(data, str) else data
 
     def _mapping(self, data: JsonDict, name: str, plain: frozenset[str]) -> JsonDict:
-        if name in LABEL_MAPS or (name == "selector" and _is_label_map(data)):
-            return self.labels(data)
-        if name == "annotations":
-            return self._annotations(data)
-        if name == "capacity" and isinstance(data.get("requests"), dict):
-            return {"requests": self._mapping(data["requests"], "requests", plain)}
-        if name in _AMOUNTS:
-            return {self._resource(k): self._amount(v, plain) for k, v in data.items()}
-        if name in ("attributes", "counters"):
-            return {self.name(key): self._walk(value, "", plain) for key, value in data.items()}
+        found = self._keyed_by_name(data, name, plain)
+        if found is not None:
+            return found
         if name == "memory" and self._in_records:
             return data
-        if name == "workloads":
-            return {self.name(key): value for key, value in data.items()}
         if isinstance(data.get("key"), str):
             return self._expression(data)
         return {
@@ -322,6 +314,26 @@ class Anonymizer:
             for key, value in data.items()
             if key not in _DROPPED
         }
+
+    def _keyed_by_name(self, data: JsonDict, name: str, plain: frozenset[str]) -> JsonDict | None:
+        """Return a mapping whose keys are names; None if they are fields, which are public."""
+        if name in LABEL_MAPS or (name == "selector" and _is_label_map(data)):
+            return self.labels(data)
+        if name == "annotations":
+            return self._annotations(data)
+        if name in _AMOUNTS:
+            return self._amounts(data, name, plain)
+        if name in ("attributes", "counters"):
+            return {self.name(key): self._walk(value, "", plain) for key, value in data.items()}
+        if name == "workloads":
+            return {self.name(key): value for key, value in data.items()}
+        return None
+
+    def _amounts(self, data: JsonDict, name: str, plain: frozenset[str]) -> JsonDict:
+        """Return amounts of resources; the capacity of a claim on devices has them in a field."""
+        if name == "capacity" and isinstance(data.get("requests"), dict):
+            return {"requests": self._amounts(data["requests"], "requests", plain)}
+        return {self._resource(k): self._amount(v, plain) for k, v in data.items()}
 
     def _field(self, key: str) -> str:
         """Return the name of a field; of plain data, which may have any, one that is known."""
@@ -351,22 +363,26 @@ class Anonymizer:
             for k, v in found.items()
         }
 
-    def _text(self, text: str, name: str) -> str:
-        if self._in_records and name in _PLAIN_IN_RECORDS:
-            return text
-        if name == "kind":
-            is_known = is_kind(text) or text in self._known.texts
-            return text if is_known else self._hash(text)
-        form = FORMS.get(name) or _IDS.get(name)
-        if form is not None and form.fullmatch(text):
+    def _text(self, text: str, name: str, plain: frozenset[str]) -> str:
+        is_known = text in plain and (name != _USER_DATA or self._in_records)
+        if is_known or self._is_public_text(text, name):
             return text
         if name in ("topologyKey", "finalizers"):
             return self._label_key(text)
-        if name == "hostIP" and text in _ADDRESSES:
-            return text
-        if name in ("providerID", "path"):
+        if name in ("kind", "providerID", "path"):
             return self._hash(text)
         return _SUBSTITUTES.get(name) or self.name(text)
+
+    def _is_public_text(self, text: str, name: str) -> bool:
+        """Return whether a text is a public term, or has the form that its field requires."""
+        if self._in_records and name in _PLAIN_IN_RECORDS:
+            return True
+        if name == "kind":
+            return is_kind(text) or text in self._known.texts
+        if name == "hostIP" and text in _ADDRESSES:
+            return True
+        form = FORMS.get(name) or _IDS.get(name)
+        return form is not None and form.fullmatch(text) is not None
 
 
 def _ephemeral_volumes(item: JsonDict) -> Iterator[tuple[str, str]]:

@@ -78,13 +78,20 @@ class FingerprintCache:
     def fingerprints(self, snapshot: Snapshot) -> Fingerprints:
         """Return what ``fingerprints`` returns."""
         last, current = self._last, dict[str, tuple[object, str]]()
-        pods, known_pods = dict[int, tuple[Pod, str, tuple[object, str]]](), self._pods
         for name, item, facts in _objects(snapshot):
             known = last.get(name)
             if known is None or (known[0] is not item and known[0] != item):
                 known = (item, fingerprint(facts()))
             current[name] = known
-        for pod in snapshot.pods:
+        self._add_pods(snapshot.pods, current)
+        self._last = current
+        return {name: mark for name, (_, mark) in current.items()}
+
+    def _add_pods(self, pods: Iterable[Pod], current: dict[str, tuple[object, str]]) -> None:
+        """Add the entries of the pods; one that is the same object is not even compared."""
+        last, known_pods = self._last, self._pods
+        seen: dict[int, tuple[Pod, str, tuple[object, str]]] = {}
+        for pod in pods:
             same = known_pods.get(id(pod))
             if same is None:
                 if pod.is_terminal:
@@ -94,10 +101,9 @@ class FingerprintCache:
                 if known is None or known[0] != pod:
                     known = (pod, fingerprint(pod_facts(pod)))
                 same = (pod, name, known)
-            pods[id(pod)] = same
+            seen[id(pod)] = same
             current[same[1]] = same[2]
-        self._last, self._pods = current, pods
-        return {name: mark for name, (_, mark) in current.items()}
+        self._pods = seen
 
 
 def fingerprints(snapshot: Snapshot) -> Fingerprints:

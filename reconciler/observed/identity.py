@@ -9,9 +9,10 @@ that contradicts it is a finding. Pure: a function from a snapshot to the one th
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from math import inf
 from typing import Final
 
@@ -132,9 +133,7 @@ def identify_nodes(
     correct = correct or CorrectNodes()
     correct.begin()
     fresh = [
-        _correct_node(
-            n, claims, findings, correct, trusts_amounts=trusts_initialized and _is_initialized(n)
-        )
+        _correct_node(n, claims, findings, correct, trusts_initialized=trusts_initialized)
         for n in certain
     ]
     with_node = {instance_id_of(n.spec.provider_id) for n in fresh}
@@ -154,23 +153,29 @@ def _certain_nodes(
     findings: list[Diagnostic] = []
     conflicting: set[str] = set()
     consistent: list[Node] = []
-    by_instance: dict[str, list[Node]] = {}
     for node in nodes:
-        identity = instance_id_of(node.spec.provider_id)
         why = _contradiction(node, claims, claims_by_node_name, host_names)
         if why:
             findings.append(_identity_finding(PROVIDER_ID, node, why))
-            conflicting |= {identity, _instance_of_node_name(node, claims_by_node_name)}
+            conflicting.add(instance_id_of(node.spec.provider_id))
+            conflicting.add(_instance_of_node_name(node, claims_by_node_name))
         else:
             consistent.append(node)
-            by_instance.setdefault(identity, []).append(node)
-    by_instance.pop("", None)
-    shared = {identity: alike for identity, alike in by_instance.items() if len(alike) > 1}
+    shared = _nodes_of_shared_instances(consistent)
     for alike in shared.values():
         findings += [_shared_instance_finding(node, alike) for node in alike]
-    dropped = {node.name for alike in shared.values() for node in alike}
+    dropped = {node.name for node in chain.from_iterable(shared.values())}
     certain = [node for node in consistent if node.name not in dropped]
     return certain, conflicting | shared.keys(), findings
+
+
+def _nodes_of_shared_instances(nodes: Iterable[Node]) -> dict[str, list[Node]]:
+    """Return the instances that several Nodes name as theirs, with those Nodes."""
+    by_instance: dict[str, list[Node]] = {}
+    for node in nodes:
+        by_instance.setdefault(instance_id_of(node.spec.provider_id), []).append(node)
+    by_instance.pop("", None)
+    return {identity: alike for identity, alike in by_instance.items() if len(alike) > 1}
 
 
 def _shared_instance_finding(node: Node, alike: Sequence[Node]) -> Diagnostic:
@@ -202,7 +207,7 @@ def _contradiction(
         return ""
     identity = instance_id_of(provider_id)
     claim, named = claims.get(identity), claims_by_node_name.get(node.name)
-    if named is not None and (claim is None or claim.name != named.name):
+    if named is not None and named is not claim:
         return (
             f"its name is that of NodeClaim {named.name}, "
             f"but its providerID is {format_untrusted(provider_id)}"
@@ -211,19 +216,22 @@ def _contradiction(
         return ""
     if claim.status.provider_id != provider_id and _is_aws_id(claim.status.provider_id):
         return f"its providerID {format_untrusted(provider_id)} is not {claim.status.provider_id}"
-    if claim.status.node_name:
-        if claim.status.node_name != node.name:
-            return (
-                f"its providerID {format_untrusted(provider_id)} is that of NodeClaim "
-                f"{claim.name}, whose Node is {claim.status.node_name}"
-            )
+    if named is claim:
         return ""
-    host = host_names.get(identity, "")
-    if host and not _may_have_name(node.name, identity, host):
-        return (
-            f"its providerID {format_untrusted(provider_id)} is that of NodeClaim {claim.name}, "
-            f"whose instance EC2 calls {host}"
-        )
+    return _name_contradiction(node, claim, host_names.get(identity, ""))
+
+
+def _name_contradiction(node: Node, claim: NodeClaim, host: str) -> str:
+    """Return why a Node cannot be that of a claim which does not record its name yet.
+
+    ``host`` is the private DNS name of the instance, empty if it is not known.
+    """
+    provider_id = node.spec.provider_id
+    owner = f"its providerID {format_untrusted(provider_id)} is that of NodeClaim {claim.name}"
+    if claim.status.node_name:
+        return f"{owner}, whose Node is {claim.status.node_name}"
+    if host and not _may_have_name(node.name, instance_id_of(provider_id), host):
+        return f"{owner}, whose instance EC2 calls {host}"
     return ""
 
 
@@ -258,12 +266,13 @@ def _correct_node(
     findings: list[Diagnostic],
     correct: CorrectNodes,
     *,
-    trusts_amounts: bool,
+    trusts_initialized: bool,
 ) -> Node:
     """Return a Node with the values of its claim where the two differ; add findings about that."""
     claim = claims.get(instance_id_of(observed.spec.provider_id))
     if correct.has(observed, claim):
         return observed
+    trusts_amounts = trusts_initialized and _is_initialized(observed)
     found = len(findings)
     node = _correct_labels(observed, claim, findings)
     status = _correct_amounts(node, claim, findings, trusts_amounts=trusts_amounts)
@@ -276,26 +285,29 @@ def _correct_node(
 
 def _correct_labels(node: Node, claim: NodeClaim | None, findings: list[Diagnostic]) -> Node:
     observed = node.metadata.labels
-    invalid = (
-        [key for key in observed if _is_invalid_label(key, observed[key])]
-        if _has_invalid_label(observed)
-        else []
-    )
-    for key in invalid:
-        value = format_untrusted(observed[key])
-        why = f"its label {format_untrusted(key)} with the value {value} is not a valid label"
+    invalid = _invalid_labels(observed)
+    for key, value in invalid.items():
+        label = f"{format_untrusted(key)} with the value {format_untrusted(value)}"
+        why = f"its label {label} is not a valid label"
         findings.append(_identity_finding(LABELS, node, why))
     differing = _differing_labels(node, claim, findings) if claim is not None else {}
     findings += (
         _identity_finding(LABELS, node, f"its taint {format_untrusted(str(taint))} is not valid")
         for taint in node.spec.taints
-        if _is_invalid_label(taint.key, taint.value or "")
+        if _has_invalid_label({taint.key: taint.value or ""})
     )
     if not invalid and not differing:
         return node
     labels = {k: v for k, v in observed.items() if k not in invalid} | differing
     metadata = msgspec.structs.replace(node.metadata, labels=labels)
     return msgspec.structs.replace(node, metadata=metadata)
+
+
+def _invalid_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels that are not valid; all are checked together first, as nodes have many."""
+    if not _has_invalid_label(labels):
+        return {}
+    return {key: value for key, value in labels.items() if _has_invalid_label({key: value})}
 
 
 def _differing_labels(node: Node, claim: NodeClaim, findings: list[Diagnostic]) -> dict[str, str]:
@@ -316,17 +328,12 @@ def _differing_labels(node: Node, claim: NodeClaim, findings: list[Diagnostic]) 
 
 
 def _has_invalid_label(labels: Mapping[str, str]) -> bool:
-    """Return whether any label may be invalid: all are checked together, as nodes have many."""
     text = "".join(labels) + "".join(labels.values())
     return (
         not (text.isascii() and text.isprintable())
         or max(map(len, labels.values()), default=0) > _VALUE_MAX
         or max(map(len, labels), default=0) > _KEY_MAX
     )
-
-
-def _is_invalid_label(key: str, value: str) -> bool:
-    return _has_invalid_label({key: value})
 
 
 def _correct_amounts(
@@ -341,10 +348,9 @@ def _correct_amounts(
     Otherwise pods of other nodes would be planned onto capacity that does not exist.
     """
     corrected = {}
-    limits: Mapping[str, float] = {}
-    if not trusts_amounts:
-        known = None if claim is None else _amounts_key(claim.status.capacity)
-        limits = _LARGEST if known is None else _maximum_amounts(known)
+    limits = _LARGEST if claim is None else _maximum_amounts(_amounts_key(claim.status.capacity))
+    if trusts_amounts:
+        limits = {}
     for kind in ("capacity", "allocatable"):
         own = _parse_amounts(_amounts_key(getattr(node.status, kind)))
         if own is None:
@@ -353,21 +359,29 @@ def _correct_amounts(
             )
             corrected[kind] = dict[str, str | int | float]()
             continue
-        exceeding = [name for name, amount in own.items() if amount > limits.get(name, inf)]
-        if not exceeding:
-            continue
-        amounts = format_resources({name: own[name] for name in sorted(exceeding)})
-        whose = f"NodeClaim {claim.name}" if claim is not None else "any EC2 instance"
-        listed = ", ".join(f"{name} {amount}" for name, amount in amounts.items())
-        findings.append(
-            _identity_finding(CAPACITY, node, f"its {kind} has {listed}: more than {whose} has")
-        )
-        claimed = (
-            _parse_amounts(_amounts_key(getattr(claim.status, kind))) if claim is not None else None
-        )
-        capped = {**own, **{name: (claimed or {}).get(name, 0) for name in exceeding}}
-        corrected[kind] = dict(format_resources(capped))
+        exceeding = {name: own[name] for name in sorted(own) if own[name] > limits.get(name, inf)}
+        if exceeding:
+            findings.append(_excess_finding(node, claim, kind, exceeding))
+            capped = {**own, **_claimed_amounts(claim, kind, exceeding)}
+            corrected[kind] = dict(format_resources(capped))
     return msgspec.structs.replace(node.status, **corrected) if corrected else node.status
+
+
+def _excess_finding(
+    node: Node, claim: NodeClaim | None, kind: str, exceeding: Mapping[str, int]
+) -> Diagnostic:
+    amounts = format_resources(exceeding).items()
+    listed = ", ".join(f"{name} {amount}" for name, amount in amounts)
+    whose = f"NodeClaim {claim.name}" if claim is not None else "any EC2 instance"
+    return _identity_finding(CAPACITY, node, f"its {kind} has {listed}: more than {whose} has")
+
+
+def _claimed_amounts(claim: NodeClaim | None, kind: str, names: Iterable[str]) -> dict[str, int]:
+    """Return the claim's amounts of some resources, zero where it has none."""
+    claimed = None
+    if claim is not None:
+        claimed = _parse_amounts(_amounts_key(getattr(claim.status, kind)))
+    return {name: (claimed or {}).get(name, 0) for name in names}
 
 
 _Key = tuple[tuple[str, str | int | float], ...]

@@ -253,11 +253,12 @@ def _protected_metadata(metadata: Metadata) -> Metadata:
 
 def _check(item: Any) -> None:
     """Raise ValueError if a decision that reads the object would fail."""
-    if isinstance(item, CapacityBuffer):
-        _check_quantities(item.spec.limits)
     match item:
         case Pod():
             _check_pod(item)
+        case CapacityBuffer():
+            _check_times(item.metadata)
+            _check_quantities(item.spec.limits)
         case Node():
             _check_times(item.metadata, (c.last_transition_time for c in item.status.conditions))
             _check_quantities(item.status.capacity)
@@ -266,8 +267,7 @@ def _check(item: Any) -> None:
             _check_claim(item)
         case PodDisruptionBudget():
             _check_times(item.metadata)
-            if item.spec.selector is not None:
-                _check_selector(item.spec.selector)
+            _check_selector(item.spec.selector)
         case DaemonSet():  # placement counts it on every node where its affinity is unreadable
             _check_times(item.metadata)
             _check_selectors(item.spec.template.spec)
@@ -329,22 +329,20 @@ def _expressions(spec: PodSpec) -> Iterator[NodeSelectorExpression]:
         yield from preferred.preference.match_expressions
 
 
-def _selectors(spec: PodSpec) -> Iterator[LabelSelector]:
+def _selectors(spec: PodSpec) -> Iterator[LabelSelector | None]:
     for spread in spec.topology_spread_constraints:
-        if spread.label_selector is not None:
-            yield spread.label_selector
+        yield spread.label_selector
     if spec.affinity is None:
         return
     for affinity in (spec.affinity.pod_affinity, spec.affinity.pod_anti_affinity):
         if affinity is not None:
             for term in (*affinity.required, *(p.pod_affinity_term for p in affinity.preferred)):
-                for selector in (term.label_selector, term.namespace_selector):
-                    if selector is not None:
-                        yield selector
+                yield term.label_selector
+                yield term.namespace_selector
 
 
-def _check_selector(selector: LabelSelector) -> None:
-    for expression in selector.match_expressions:
+def _check_selector(selector: LabelSelector | None) -> None:
+    for expression in selector.match_expressions if selector is not None else ():
         if expression.operator not in _OPERATORS:
             known = ", ".join(_OPERATORS)
             raise ValueError(

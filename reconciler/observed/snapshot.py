@@ -6,7 +6,8 @@ decoded straight into the Struct of its kind: fields that no decision reads are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
@@ -293,6 +294,11 @@ def _decode_by_kind(raw: bytes | msgspec.Raw, name: str, place: SnapshotPlace) -
             return isolate_undecoded(raw, Capture, error.message, error.where)
     if name not in (*_LIVE, *_AUTOSCALERS) and not name.endswith(_ANY_CLASS):
         return SkippedKind(name)
+    return _decode_plain(raw, name, place)
+
+
+def _decode_plain(raw: bytes | msgspec.Raw, name: str, place: SnapshotPlace) -> object:
+    """Return the plain data of an object of which any field may count."""
     try:
         data = msgspec.json.decode(raw)
     except msgspec.MsgspecError as error:
@@ -319,52 +325,43 @@ def decode_as_kind(raw: bytes | msgspec.Raw, kind: str, place: SnapshotPlace) ->
 
 def assemble_snapshot(objects: Iterable[object]) -> Snapshot:
     """Return the snapshot of objects that ``decode_object`` returned."""
-    structs: list[object] = []
-    live: list[JsonDict] = []
-    autoscalers: list[JsonDict] = []
-    skipped: dict[str, int] = {}
-    findings: list[Diagnostic] = []
-    records: RawRecords | None = None
-    captured_at: datetime | None = None
+    by_type: dict[type, list[Any]] = defaultdict(list)
     for item in objects:
-        if isinstance(item, IsolatedObject):
-            findings.append(item.finding)
-            structs += [item.item] if item.item is not None else []
-        elif isinstance(item, RawRecords):
-            if records is not None:
-                raise UnreadableError(
-                    f"the snapshot holds two objects of kind {RECORDS_KIND}",
-                    where=item.place,
-                    remedy="capture it again with `reconciler snapshot`",
-                )
-            records = item
-        elif isinstance(item, Capture):
-            # of several captures, the oldest determines the age
-            captured_at = item.at if captured_at is None else min(captured_at, item.at)
-        elif isinstance(item, SkippedKind):
-            skipped[item] = skipped.get(item, 0) + 1
-        elif isinstance(item, RawAutoscaler):
-            autoscalers.append(item)
-        elif isinstance(item, dict):
-            live.append(item)
-        else:
-            structs.append(item)
-    skipped = {str(kind): count for kind, count in sorted(skipped.items())}
-    sorted_findings = tuple(sorted(findings, key=lambda d: d.order))
-    known = snapshot_of(structs, (o for o in live if o["kind"] in _LIVE))
-    others = sorted(
-        (o for o in live if o["kind"] not in _LIVE),
-        key=lambda o: (o["kind"], o["metadata"]["name"]),
+        by_type[type(item)].append(item)
+    isolated: list[IsolatedObject] = by_type.pop(IsolatedObject, [])
+    records = _only_records(by_type.pop(RawRecords, []))
+    captures: list[Capture] = by_type.pop(Capture, [])
+    skipped = Counter(map(str, by_type.pop(SkippedKind, [])))
+    autoscalers = by_type.pop(RawAutoscaler, [])
+    plain: list[JsonDict] = by_type.pop(dict, [])
+    substitutes = [found.item for found in isolated if found.item is not None]
+    known = snapshot_of(
+        chain(*by_type.values(), substitutes), (o for o in plain if o["kind"] in _LIVE)
     )
     return replace(
         known,
-        other_classes=tuple(others),
-        skipped=skipped,
-        findings=sorted_findings,
+        other_classes=tuple(sorted((o for o in plain if o["kind"] not in _LIVE), key=_plain_key)),
+        skipped=dict(sorted(skipped.items())),
+        findings=tuple(sorted((found.finding for found in isolated), key=lambda d: d.order)),
         records=records,
-        captured_at=captured_at,
+        # of several captures, the oldest determines the age
+        captured_at=min((capture.at for capture in captures), default=None),
         autoscalers=tuple(autoscalers),
     )
+
+
+def _only_records(found: Sequence[RawRecords]) -> RawRecords | None:
+    if len(found) > 1:
+        raise UnreadableError(
+            f"the snapshot holds two objects of kind {RECORDS_KIND}",
+            where=found[1].place,
+            remedy="capture it again with `reconciler snapshot`",
+        )
+    return found[0] if found else None
+
+
+def _plain_key(item: JsonDict) -> tuple[str, str]:
+    return item["kind"], item["metadata"]["name"]
 
 
 def _sort_key(item: HasMetadata) -> tuple[str, str]:

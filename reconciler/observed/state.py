@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Final
+from operator import attrgetter
+from typing import Final, TypeVar
 
 from msgspec import structs
 
@@ -41,7 +42,7 @@ from reconciler.model.kubernetes.devices import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
-from reconciler.model.kubernetes.metadata import Metadata
+from reconciler.model.kubernetes.metadata import HasMetadata, Metadata
 from reconciler.model.kubernetes.node import CSINode, Node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.priority import with_priorities
@@ -72,9 +73,7 @@ class StateNode:
     @cached_property
     def name(self) -> str:
         """The Node's name once it is registered (or not ours), otherwise the NodeClaim's."""
-        source = self.node if self._uses_node else self.claim
-        assert source is not None, "a state node has a Node or a NodeClaim"
-        return source.metadata.name
+        return self._source.metadata.name
 
     @cached_property
     def node_name(self) -> str:
@@ -114,18 +113,19 @@ class StateNode:
         return self.claim is not None and self.claim.is_rebooting
 
     @property
-    def _uses_node(self) -> bool:
-        return self.node is not None and self.is_registered
+    def _source(self) -> Node | NodeClaim:
+        """The object that describes it: the Node once it is registered (or not ours)."""
+        source = self.node if self.node is not None and self.is_registered else self.claim
+        assert source is not None, "a state node has a Node or a NodeClaim"
+        return source
 
     @cached_property
     def labels(self) -> Mapping[str, str]:
-        source = self.node if self._uses_node else self.claim
-        return source.metadata.labels if source is not None else {}
+        return self._source.metadata.labels
 
     @cached_property
     def annotations(self) -> Mapping[str, str]:
-        source = self.node if self._uses_node else self.claim
-        return source.metadata.annotations if source is not None else {}
+        return self._source.metadata.annotations
 
     @property
     def node_pool(self) -> str:
@@ -163,10 +163,7 @@ class StateNode:
 
         The taint of a reboot is temporary as well.
         """
-        if self.node is None or (self.is_managed and not self.is_registered):
-            taints = self.claim.spec.taints if self.claim is not None else ()
-        else:
-            taints = self.node.spec.taints
+        taints = self._source.spec.taints
         if self.claim is None or (self.is_initialized and not self.is_rebooting):
             return taints
         startup = self.claim.spec.startup_taints
@@ -395,33 +392,19 @@ def cluster_state(
     ``marked`` are names of NodeClaims (or Nodes) that a command of ours is removing. ``known`` has
     the nodes of an earlier state of the same cluster.
     """
-    removed = frozenset(marked)
-    pods_by_node = Pods.from_tuple(snapshot.pods).by_node
-    nodes = [
-        StateNode(
-            node,
-            claim,
-            pods_by_node.get(_node_name(node, claim), ()),
-            marked=bool(removed)
-            and (
-                (claim is not None and claim.name in removed)
-                or (node is not None and node.name in removed)
-            ),
-        )
-        for node, claim in _pair_nodes_and_claims(snapshot)
-    ]
+    nodes = _state_nodes(snapshot, frozenset(marked))
     nodes = known.share(nodes) if known is not None else nodes
     return ClusterState(
-        nodes=tuple(sorted(nodes, key=lambda n: n.name)),
+        nodes=tuple(sorted(nodes, key=attrgetter("name"))),
         unlaunched=tuple(c for c in snapshot.node_claims if not c.status.provider_id),
         pods=snapshot.pods,
         daemon_sets=with_priorities(snapshot.daemon_sets, snapshot.priority_classes),
         pod_disruption_budgets=snapshot.pod_disruption_budgets,
         volume_claims={claim.key: claim for claim in snapshot.volume_claims},
-        volumes={volume.metadata.name: volume for volume in snapshot.volumes},
-        storage_classes={c.metadata.name: c for c in snapshot.storage_classes},
-        csi_nodes={node.metadata.name: node for node in snapshot.csi_nodes},
-        device_classes={c.metadata.name: c for c in snapshot.device_classes},
+        volumes=_by_name(snapshot.volumes),
+        storage_classes=_by_name(snapshot.storage_classes),
+        csi_nodes=_by_name(snapshot.csi_nodes),
+        device_classes=_by_name(snapshot.device_classes),
         resource_claims={claim.key: claim for claim in snapshot.resource_claims},
         claim_templates={template.key: template for template in snapshot.claim_templates},
         resource_slices=snapshot.resource_slices,
@@ -436,6 +419,13 @@ def cluster_state(
         replication_controllers=snapshot.replication_controllers,
         services=snapshot.services,
     )
+
+
+_T = TypeVar("_T", bound=HasMetadata)
+
+
+def _by_name(objects: Iterable[_T]) -> dict[str, _T]:
+    return {item.metadata.name: item for item in objects}
 
 
 def index_scalables(**objects: Iterable[Scalable]) -> dict[tuple[str, str], Scalable]:
@@ -459,6 +449,23 @@ def _node_name(node: Node | None, claim: NodeClaim | None) -> str:
     return source.metadata.name
 
 
+def _state_nodes(snapshot: Snapshot, removed: frozenset[str]) -> list[StateNode]:
+    pods_by_node = Pods.from_tuple(snapshot.pods).by_node
+    return [
+        StateNode(
+            node,
+            claim,
+            pods_by_node.get(_node_name(node, claim), ()),
+            marked=bool(removed)
+            and (
+                (claim is not None and claim.name in removed)
+                or (node is not None and node.name in removed)
+            ),
+        )
+        for node, claim in _pair_nodes_and_claims(snapshot)
+    ]
+
+
 def _pair_nodes_and_claims(snapshot: Snapshot) -> list[tuple[Node | None, NodeClaim | None]]:
     """Pair Nodes and NodeClaims by provider id, leaving out what Karpenter does not track.
 
@@ -468,7 +475,7 @@ def _pair_nodes_and_claims(snapshot: Snapshot) -> list[tuple[Node | None, NodeCl
     claims = {c.status.provider_id: c for c in snapshot.node_claims if c.status.provider_id}
     pairs: list[tuple[Node | None, NodeClaim | None]] = []
     for node in snapshot.nodes:
-        claim = claims.pop(node.spec.provider_id, None) if node.spec.provider_id else None
+        claim = claims.pop(node.spec.provider_id, None)
         labels = node.metadata.labels
         if claim is None and NODEPOOL in labels:
             if not node.spec.provider_id:

@@ -39,12 +39,12 @@ def vocabulary_of_cluster(objects: Iterable[JsonDict], catalog: object = None) -
     """Return what a plan without files needs: the labels of NodePools and overlays, and names."""
     mine = [o for o in objects if o.get("kind") in ("NodePool", "NodeOverlay")]
     found = vocabulary_of(mine, catalog)
-    classes = {str((o.get("metadata") or {}).get("name", "")) for o in objects if _is_class(o)}
+    classes = {_name(o) for o in objects if o.get("kind") == "EC2NodeClass"}
     return replace(found, names=found.names | classes, texts=frozenset())
 
 
-def _is_class(item: JsonDict) -> bool:
-    return item.get("kind") == "EC2NodeClass"
+def _name(item: JsonDict) -> str:
+    return str((item.get("metadata") or {}).get("name", ""))
 
 
 def vocabulary_of(objects: Iterable[JsonDict], catalog: object = None) -> Vocabulary:
@@ -52,35 +52,45 @@ def vocabulary_of(objects: Iterable[JsonDict], catalog: object = None) -> Vocabu
 
     ``catalog`` is the JSON of a catalog of the user's own, whose labels count as well.
     """
-    values: dict[str, set[str]] = defaultdict(set)
-    compared: set[str] = set()
     names: set[str] = set()
     texts: set[str] = set()
-    resources: set[str] = set()
+    specs: list[JsonDict] = []
     for item in objects:
-        if item.get("kind") in _REFERRING:
+        kind = item.get("kind")
+        if kind in _REFERRING:
             names.update(_object_names(item))
-        if item.get("kind") == "Configuration":
+        elif kind == "Configuration":
             texts.update(_all_texts(item))
-        if item.get("kind") not in CONFIGURED:
-            continue
-        names.add(str((item.get("metadata") or {}).get("name", "")))
-        spec = item.get("spec") or {}
-        texts.update(_all_texts(spec))
-        for part in ("limits", "capacity"):
-            amounts = spec.get(part)
-            resources.update(amounts if isinstance(amounts, dict) else ())
-        for key, value, operator in _label_values(spec, ""):
-            values[key].update(value)
-            if operator in _COMPARING:
-                compared.add(key)
-    for key, value, _ in _label_values(catalog, ""):
-        values[key].update(value)
-    known = {key: frozenset(found) for key, found in values.items()}
+        elif kind in CONFIGURED:
+            names.add(_name(item))
+            specs.append(item.get("spec") or {})
+    values = _values_by_key([*specs, catalog])
     return Vocabulary(
-        frozenset(known), known, frozenset(compared), frozenset(names), frozenset(texts),
-        frozenset(_all_texts(catalog)), frozenset(resources),
-    )  # fmt: skip
+        keys=frozenset(values),
+        values=values,
+        compared=numeric_label_keys(specs),
+        names=frozenset(names),
+        texts=frozenset(texts.union(*map(_all_texts, specs))),
+        terms=frozenset(_all_texts(catalog)),
+        resources=frozenset(name for spec in specs for name in _resource_names(spec)),
+    )
+
+
+def _values_by_key(data: Iterable[object]) -> dict[str, frozenset[str]]:
+    """Return the values of labels, taints and tags by their key."""
+    values: dict[str, set[str]] = defaultdict(set)
+    for item in data:
+        for key, found, _ in _label_values(item, ""):
+            values[key].update(found)
+    return {key: frozenset(found) for key, found in values.items()}
+
+
+def _resource_names(spec: JsonDict) -> Iterator[str]:
+    """Yield the resources with a limit or an added capacity."""
+    for part in ("limits", "capacity"):
+        amounts = spec.get(part)
+        if isinstance(amounts, dict):
+            yield from amounts
 
 
 def _object_names(data: object) -> Iterator[str]:
@@ -124,7 +134,7 @@ def _label_values(data: object, name: str) -> Iterator[tuple[str, tuple[str, ...
 
 
 def numeric_label_keys(objects: Iterable[JsonDict]) -> frozenset[str]:
-    """Return the label keys whose values objects of the cluster compare as numbers."""
+    """Return the label keys whose values these objects compare as numbers."""
     found: set[str] = set()
     for item in objects:
         found.update(key for key, _, operator in _label_values(item, "") if operator in _COMPARING)

@@ -351,7 +351,7 @@ def _first_reason(pod: UnschedulablePod) -> str:
 
 def _waiting_message(claim: NodeClaim, seen: Observation) -> str:
     """Return how long a node has been expected, and the pods that may wait for it."""
-    pods = sorted(p.key for p in seen.snapshot.pods if p.is_active and not p.spec.node_name)
+    pods = sorted(p.key for p in seen.snapshot.pods if p.is_unscheduled)
     named = ", ".join(pods[:_PODS_NAMED]) + (" and more" if len(pods) > _PODS_NAMED else "")
     since = claim.metadata.creation_timestamp
     age = f" {format_duration(seen.at - since)} after its launch" if since is not None else ""

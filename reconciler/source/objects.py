@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import is_
 from typing import Any, Final, NamedTuple
 
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
@@ -64,11 +65,11 @@ def without_nulls(data: object) -> object:
     """
     if isinstance(data, dict):
         pruned = {k: without_nulls(v) for k, v in data.items() if v is not None}
-        same = len(pruned) == len(data) and all(v is data[k] for k, v in pruned.items())
+        same = len(pruned) == len(data) and all(map(is_, pruned.values(), data.values()))
         return data if same else pruned
     if isinstance(data, list):
         items = [without_nulls(v) for v in data]
-        return data if all(a is b for a, b in zip(items, data, strict=True)) else items
+        return data if all(map(is_, items, data)) else items
     return data
 
 
@@ -83,7 +84,9 @@ def entries(document: Document) -> Iterator[tuple[Entry, Finding | None]]:
 _LFS: Final = "version https://git-lfs.github.com/spec/"
 
 
-def _not_an_object(data: object) -> Finding:
+def _not_an_object(data: object, base: Pointer) -> Finding:
+    if not base and _is_foreign_list(data):
+        return _no_object("it is a list, such as a playbook of Ansible")
     if isinstance(data, str) and data.startswith(_LFS):
         hint = "run `git lfs pull` in the checkout, or commit the file itself"
         return Finding("lfs-pointer", (), "is a pointer of Git LFS, not the file", hint)
@@ -97,28 +100,23 @@ def _entries(
 ) -> Iterator[tuple[Entry, Finding | None]]:
     entry = Entry(document, base, data)
     if not isinstance(data, dict):
-        if not base and _is_foreign_list(data):
-            yield entry, _no_object("it is a list, such as a playbook of Ansible")
-            return
-        yield entry, _not_an_object(data)
+        yield entry, _not_an_object(data, base)
         return
     finding = _header_finding(data)
     if finding is not None:
         yield entry, finding
         return
     kind, api_version = data["kind"], data["apiVersion"]
-    items = data.get("items")
-    if kind.endswith("List") and "items" in data and depth < _LIST_DEPTH_MAX:
-        if items is not None and not isinstance(items, list):
-            yield (
-                entry,
-                Finding("wrong-type", ("items",), f"must be a list, not {quote_value(items)}"),
-            )
-            return
-        for index, item in enumerate(items or ()):
-            yield from _entries(document, (*base, "items", index), item, depth + 1)
+    if not kind.endswith("List") or "items" not in data or depth >= _LIST_DEPTH_MAX:
+        yield Entry(document, base, data, kind, api_version), _version_finding(kind, api_version)
         return
-    yield Entry(document, base, data, kind, api_version), _version_finding(kind, api_version)
+    items = data["items"]
+    if items is not None and not isinstance(items, list):
+        message = f"must be a list, not {quote_value(items)}"
+        yield entry, Finding("wrong-type", ("items",), message)
+        return
+    for index, item in enumerate(items or ()):
+        yield from _entries(document, (*base, "items", index), item, depth + 1)
 
 
 def foreign_file(content: bytes, findings: Sequence[Diagnostic]) -> Diagnostic | None:
@@ -151,17 +149,22 @@ def _header_finding(data: dict[str, object]) -> Finding | None:
         return _no_object("its apiVersion is a number, and it has no kind")
     lacking = [field for field in ("apiVersion", "kind") if data.get(field) in (None, "")]
     if lacking:
-        names = " and ".join(f"`{field}`" for field in lacking)
-        message = f"required {'fields' if len(lacking) > 1 else 'field'} {names} "
-        message += "are missing" if len(lacking) > 1 else "is missing"
-        hint = "every Kubernetes object has apiVersion and kind"
-        return Finding("missing-kind", (lacking[0],), message, hint)
+        return _missing_kind_finding(lacking)
     for field in ("apiVersion", "kind"):
         if not isinstance(data[field], str):
             return Finding(
                 "wrong-type", (field,), f"must be a string, not {quote_value(data[field])}"
             )
     return None
+
+
+def _missing_kind_finding(lacking: Sequence[str]) -> Finding:
+    message = f"required field `{lacking[0]}` is missing"
+    if len(lacking) > 1:
+        names = " and ".join(f"`{field}`" for field in lacking)
+        message = f"required fields {names} are missing"
+    hint = "every Kubernetes object has apiVersion and kind"
+    return Finding("missing-kind", (lacking[0],), message, hint)
 
 
 def _is_foreign_list(data: object) -> bool:
@@ -190,23 +193,25 @@ def _version_finding(kind: str, api_version: str) -> Finding | None:
     if successor is not None:
         hint = _MIGRATE.format(successor)
         return Finding("old-version", ("kind",), f"unsupported alpha kind {kind}", hint)
-    if is_ours(api_version, kind):
+    if is_ours(api_version, kind) and not is_other_class(api_version, kind):
         expected = "/".join(VALIDATED_KINDS[kind])
-        if api_version != expected and not (is_other_class(api_version, kind)):
+        if api_version != expected:
             is_old = group == VALIDATED_KINDS[kind][0]
-            message = f"unsupported apiVersion {quote_value(api_version)[1:-1]}"
+            code = "old-version" if is_old else "wrong-version"
             hint = _MIGRATE.format(expected) if is_old else f"{kind} is {expected}"
-            return Finding(
-                "old-version" if is_old else "wrong-version", ("apiVersion",), message, hint
-            )
+            return _unsupported(code, api_version, hint)
     if kind in KUBERNETES_KINDS and not is_kubernetes(api_version, kind):
         expected = KUBERNETES_KINDS[kind]
-        message = f"unsupported apiVersion {quote_value(api_version)[1:-1]}"
         if group in ("", group_of(expected), "extensions"):
-            return Finding("old-version", ("apiVersion",), message, f"migrate to {expected}")
+            return _unsupported("old-version", api_version, f"migrate to {expected}")
         if nearest(group, [group_of(expected)], _SIMILARITY_MIN) is not None:
-            return Finding("wrong-version", ("apiVersion",), message, f"{kind} is {expected}")
+            return _unsupported("wrong-version", api_version, f"{kind} is {expected}")
     return _kind_finding(kind, api_version)
+
+
+def _unsupported(code: str, api_version: str, hint: str) -> Finding:
+    message = f"unsupported apiVersion {quote_value(api_version)[1:-1]}"
+    return Finding(code, ("apiVersion",), message, hint)
 
 
 def _kind_finding(kind: str, api_version: str) -> Finding | None:

@@ -90,18 +90,24 @@ def _unknown_nulls(
     schema: Schema, node: Schema, data: object, pointer: Pointer
 ) -> Iterator[Finding]:
     node = resolve_reference(schema, node)
-    fields, extra = node.get("properties", {}), node.get("additionalProperties", True)
     if isinstance(data, dict):
-        for key, value in data.items():
-            below = fields.get(key, extra)
-            if isinstance(below, dict):
-                yield from _unknown_nulls(schema, below, value, (*pointer, key))
-            elif value is None and below is False and fields:
-                near = nearest(str(key), [field for field in fields if field not in data])
-                yield _unknown_field_finding((*pointer, key), near)
+        yield from _unknown_nulls_in_mapping(schema, node, data, pointer)
     elif isinstance(data, list) and isinstance(node.get("items"), dict):
         for index, value in enumerate(data):
             yield from _unknown_nulls(schema, node["items"], value, (*pointer, index))
+
+
+def _unknown_nulls_in_mapping(
+    schema: Schema, node: Schema, data: JsonDict, pointer: Pointer
+) -> Iterator[Finding]:
+    fields, extra = node.get("properties", {}), node.get("additionalProperties", True)
+    for key, value in data.items():
+        below = fields.get(key, extra)
+        if isinstance(below, dict):
+            yield from _unknown_nulls(schema, below, value, (*pointer, key))
+        elif value is None and below is False and fields:
+            near = nearest(str(key), [field for field in fields if field not in data])
+            yield _unknown_field_finding((*pointer, key), near)
 
 
 def _import_jsonschema() -> None:
@@ -345,18 +351,21 @@ class _CheckedValue:
 def _wrong_type_finding(pointer: Pointer, value: object, expected: str | list[str]) -> Finding:
     types = [expected] if isinstance(expected, str) else expected
     words = " or ".join(_TYPE_WORDS[t] for t in types)
-    hint = ""
-    is_scalar = not isinstance(value, (dict, list)) and value is not None
-    if "string" in types and is_scalar:
-        hint = f'quote it: "{quote_value(value, 40)}"'
-    elif isinstance(value, str) and _reads_as(value, types):
-        hint = "write it without quotes"
-    elif "array" in types and is_scalar:
-        hint = f"write it as a list: [{quote_value(value, 40)}]"
     message = f"must be {words}, not {_describe_value(value)}"
     if value is None:
         message = f"is empty; must be {words}"
-    return Finding("wrong-type", pointer, message, hint)
+    return Finding("wrong-type", pointer, message, _hint_for_type(value, types))
+
+
+def _hint_for_type(value: object, types: list[str]) -> str:
+    """Return how to write a scalar as one of ``types``, empty if it cannot be."""
+    if value is None or isinstance(value, (dict, list)):
+        return ""
+    if "string" in types:
+        return f'quote it: "{quote_value(value, 40)}"'
+    if isinstance(value, str) and _reads_as(value, types):
+        return "write it without quotes"
+    return f"write it as a list: [{quote_value(value, 40)}]" if "array" in types else ""
 
 
 def _reads_as(text: str, types: list[str]) -> bool:
@@ -387,12 +396,11 @@ def _misspelled_keys(value: dict[str, object], node: Schema) -> dict[str, str]:
     known one counts as misspelled.
     """
     fields, extra = node.get("properties", {}), node.get("additionalProperties", True)
-    if isinstance(extra, dict):
+    if isinstance(extra, dict) or not fields:
         return {}
-    unknown = [key for key in value if key not in fields] if fields else []
-    absent = [field for field in fields if field not in value] if unknown else []
+    absent = [field for field in fields if field not in value]
     cutoff = _SIMILARITY_MIN if extra else SIMILARITY_MIN
-    near = {key: nearest(key, absent, cutoff) for key in unknown}
+    near = {key: nearest(key, absent, cutoff) for key in value if key not in fields}
     return {key: field for key, field in near.items() if field is not None}
 
 
@@ -429,8 +437,6 @@ def _bad_format_finding(node: Schema, value: str, pointer: Pointer) -> Finding:
 
 _NOUNS: Final = {"quantity": "quantity", "duration": "duration", "price": "price", "span": "period"}
 _SUFFIX: Final = re.compile(r"([0-9.]+) ?([A-Za-z]{1,20})", re.ASCII)
-
-
 _DURATION: Final = re.compile(r"(\d{1,5}) ?([dhmsw])[a-z]*", re.ASCII | re.IGNORECASE)
 _HOURS: Final = {"d": 24, "w": 7 * 24}
 """Units that Karpenter does not read, in hours."""
@@ -462,10 +468,8 @@ def quantity_hint(text: str) -> str:
         return ""
     number, suffix = match.groups()
     letter = "k" if suffix[0] in "kK" else suffix[0].upper()
-    if (
-        suffix.lower().removesuffix("b").removesuffix("i") != letter.lower()
-        or letter not in "kMGTPE"
-    ):
+    prefix = suffix.lower().removesuffix("b").removesuffix("i")
+    if prefix != letter.lower() or letter not in "kMGTPE":
         return ""
     binary, decimal = f"{number}{letter.upper()}i", f"{number}{letter}"
     return f"did you mean {binary}?" if "i" in suffix else f"did you mean {binary} or {decimal}?"

@@ -16,14 +16,13 @@ from reconciler.adapters.kubernetes.api import list_objects
 from reconciler.adapters.kubernetes.kinds import EVENT
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT
 from reconciler.model.karpenter.nodeclaim import DISRUPTION_REASON
-from reconciler.model.karpenter.prediction import KarpenterActionKind
 from reconciler.model.text.visible import one_line
 
 if TYPE_CHECKING:
     from reconciler.adapters.kubernetes.api import Api
     from reconciler.model.json import JsonDict
     from reconciler.model.karpenter.nodeclaim import NodeClaim
-    from reconciler.model.karpenter.prediction import Prediction, Score
+    from reconciler.model.karpenter.prediction import CommandFacts, Prediction, Score
 
 _BLOCKED: Final = ("DisruptionBlocked", "Unconsolidatable", "ConsolidationRejected")
 """Reasons of Events about a Node, a NodeClaim or a NodePool that was not disrupted."""
@@ -151,8 +150,8 @@ def explain_miss(score: Score, prediction: Prediction, evidence: Evidence) -> st
     since = score.action.at - _VALID_FOR
     until = score.action.at + _VALID_FOR
     events = [event for event in evidence.events if since <= event.at <= until]
-    if score.action.kind is KarpenterActionKind.COMMAND:
-        found = _causes_of_command(score, prediction, evidence, events)
+    if score.action.command is not None:
+        found = _causes_of_command(score.action.command, prediction, evidence, events)
     else:
         found = _causes_of_launch(score, prediction, evidence, events)
     causes = list(dict.fromkeys(found))[:_CAUSES_MAX]
@@ -160,22 +159,23 @@ def explain_miss(score: Score, prediction: Prediction, evidence: Evidence) -> st
 
 
 def _causes_of_command(
-    score: Score, prediction: Prediction, evidence: Evidence, events: Sequence[KarpenterEvent]
+    command: CommandFacts,
+    prediction: Prediction,
+    evidence: Evidence,
+    events: Sequence[KarpenterEvent],
 ) -> Iterator[str]:
-    """Yield why the nodes of the predicted commands were not disrupted."""
-    command = score.action.command
-    done = set() if command is None else {node.name for node in command.nodes}
+    """Yield why the nodes of the predicted commands were not disrupted, but those of another."""
+    done = {node.name for node in command.nodes}
     expected = [n for c in prediction.commands for n in c.nodes if n.name not in done]
     if not expected:
         return
-    named = {claim.status.node_name or claim.name: claim.name for claim in evidence.claims}
+    claims = {claim.node_or_claim_name: claim.name for claim in evidence.claims}
     tainted = set(_tainted_nodes(evidence.objects))
     for node in expected:
         if node.name in tainted:
             yield f"node {node.name} had the taint {DISRUPTED_TAINT} already"
-        yield from _newest(
-            events, _BLOCKED, {("Node", node.name), ("NodeClaim", named.get(node.name, ""))}
-        )
+        claim = claims.get(node.name, "")
+        yield from _newest(events, _BLOCKED, {("Node", node.name), ("NodeClaim", claim)})
     yield from _newest(events, _BLOCKED, {("NodePool", node.node_pool) for node in expected})
 
 

@@ -102,27 +102,30 @@ class KarpenterActions:
         self, claims: Sequence[NodeClaim], now: datetime, prediction: Prediction, prices: Prices
     ) -> None:
         """Add what is new in these NodeClaims."""
-        is_first, known = self._known is None, self._known or set()
-        self._known = {claim.name for claim in claims}
+        known, self._known = self._known, {claim.name for claim in claims}
+        newly_marked = self._mark(claims)
+        if known is None:
+            return
+        for claim, (reason, at) in newly_marked:
+            node = facts_of_claim(claim, prices)
+            self._disrupted.append(_Disrupted(reason, at, node, prediction))
+            self._changed_at = now
         for claim in claims:
-            mark = _mark_of(claim)
-            if mark is not None and (claim.name, mark[1]) not in self._marked:
-                self._marked.add((claim.name, mark[1]))
-                if not is_first:
-                    self._disrupted.append(
-                        _Disrupted(*mark, facts_of_claim(claim, prices), prediction)
-                    )
-                    self._changed_at = now
             if claim.name in self._launched:
-                launched = self._launched[claim.name]
-                launched.node = facts_of_claim(claim, prices)
-            elif not is_first and claim.name not in known:
+                self._launched[claim.name].node = facts_of_claim(claim, prices)
+            elif claim.name not in known:
                 at = claim.metadata.creation_timestamp or now
-                self._launched[claim.name] = _Launched(
-                    at, facts_of_claim(claim, prices), prediction
-                )
+                node = facts_of_claim(claim, prices)
+                self._launched[claim.name] = _Launched(at, node, prediction)
                 self._changed_at = now
-        self._marked = {(name, at) for name, at in self._marked if name in self._known}
+
+    def _mark(self, claims: Sequence[NodeClaim]) -> list[tuple[NodeClaim, tuple[str, datetime]]]:
+        """Return the NodeClaims with a mark that was not there before, and remember all marks."""
+        names = {claim.name for claim in claims}
+        known = {(name, at) for name, at in self._marked if name in names}
+        marks = [(claim, mark) for claim in claims if (mark := _mark_of(claim)) is not None]
+        self._marked = known | {(claim.name, at) for claim, (_, at) in marks}
+        return [(claim, mark) for claim, mark in marks if (claim.name, mark[1]) not in known]
 
     def _complete(self, now: datetime) -> list[ObservedAction]:
         """Return what is complete, and forget it."""
@@ -208,5 +211,4 @@ def _mark_of(claim: NodeClaim) -> tuple[str, datetime] | None:
 def facts_of_claim(claim: NodeClaim, prices: Prices) -> NodeFacts:
     """Return a NodeClaim by its Node, its offering and its price."""
     offering = offering_of(claim.metadata.labels)
-    name = claim.status.node_name or claim.name
-    return NodeFacts(claim.node_pool, *offering, prices.get(offering), name)
+    return NodeFacts(claim.node_pool, *offering, prices.get(offering), claim.node_or_claim_name)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from reconciler.catalog.catalog import Catalog
     from reconciler.model.karpenter.nodeclaim import NodeClaim
+    from reconciler.plan.value.actions import PlannedCommand
     from reconciler.plan.value.plan import Plan
     from reconciler.watch.observing import Prices
 
@@ -24,26 +25,24 @@ def prediction_of(plan: Plan, claims: Iterable[NodeClaim], prices: Prices) -> Pr
     """
     from reconciler.watch.observing import facts_of_claim
 
-    nodes = {(claim.status.node_name or claim.name): claim for claim in claims}
-    planned = {claim.name: claim for claim in plan.node_claims}
-    known = {name: facts_of_claim(claim, prices) for name, claim in nodes.items()}
+    known = {claim.node_or_claim_name: facts_of_claim(claim, prices) for claim in claims}
+    planned = {claim.name: _launch(claim) for claim in plan.node_claims}
     commands = tuple(
-        CommandFacts(
-            command.reason,
-            tuple(sorted((_node(name, known) for name in command.nodes), key=lambda n: n.name)),
-            tuple(_launch(planned[name]) for name in command.replacements if name in planned),
-        )
-        for command in plan.commands
-        if not command.forceful
+        _command(command, known, planned) for command in plan.commands if not command.forceful
     )
     launches = tuple(
-        _launch(claim) for claim in plan.node_claims if claim.reason in frozenset(LaunchReason)
+        planned[claim.name] for claim in plan.node_claims if claim.reason in frozenset(LaunchReason)
     )
     return Prediction(plan.at, launches, commands)
 
 
-def _node(name: str, known: Mapping[str, NodeFacts]) -> NodeFacts:
-    return known.get(name) or NodeFacts("", "", "", "", None, name)
+def _command(
+    command: PlannedCommand, known: Mapping[str, NodeFacts], planned: Mapping[str, NodeFacts]
+) -> CommandFacts:
+    """Return a command with its nodes among ``known``, and its replacements among ``planned``."""
+    nodes = (known.get(n) or NodeFacts("", "", "", "", None, n) for n in sorted(command.nodes))
+    replacements = (planned[name] for name in command.replacements if name in planned)
+    return CommandFacts(command.reason, tuple(nodes), tuple(replacements))
 
 
 def _launch(claim: PlannedNodeClaim) -> NodeFacts:

@@ -121,6 +121,14 @@ def _compare_exactly(
     for command in alike:
         if _node_names(command) == names and _replaces_alike(command, actual):
             return Comparison(PredictionVerdict.EXACT, "", _savings(command), real)
+    return _compare_in_part(alike, actual, real)
+
+
+def _compare_in_part(
+    alike: Sequence[CommandFacts], actual: CommandFacts, real: float | None
+) -> Comparison | None:
+    """Return the comparison where a budget or the next command ended one early, else None."""
+    names = _node_names(actual)
     if actual.reason == DisruptionReason.EMPTY and not actual.replacements:
         deletions = (_node_names(command) for command in alike if not command.replacements)
         if names <= set[str]().union(*deletions):

@@ -289,7 +289,7 @@ def _delete_interrupted(claim: NodeClaim, seen: Observation) -> NodeClaim:
 def _notify(world: World, event: Interruption, claim: NodeClaim) -> None:
     kind = event.kind.value
     is_advice = event.kind is InterruptionKind.REBALANCE_RECOMMENDATION
-    node = claim.status.node_name or claim.name
+    node = claim.node_or_claim_name
     world.notify(
         EventKind.REBALANCE_RECOMMENDED if is_advice else EventKind.INTERRUPTED,
         f"{node}: {event.text}",

@@ -152,7 +152,7 @@ def _finish(effects: Effects, intent: Intent, outcome: Outcome, message: str) ->
 def describe_request(verb: Verb, claim: NodeClaim) -> str:
     """Return what the request does, as a sentence without a period."""
     labels = claim.metadata.labels
-    node = claim.status.node_name or claim.name
+    node = claim.node_or_claim_name
     place = " in ".join(filter(None, (labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, ""))))
     about = f"NodeClaim {claim.name} of NodePool {claim.node_pool}" + (
         f", {place}" if place else ""
@@ -171,7 +171,7 @@ def record_request(
 ) -> Intent:
     """Write the request to the journal, unless the same one is open."""
     is_deletion = verb is Verb.DELETE_CLAIM
-    target = claim.name if is_deletion else claim.status.node_name or claim.name
+    target = claim.name if is_deletion else claim.node_or_claim_name
     for entry in journal.in_doubt():
         if (entry.intent.verb, entry.intent.target) == (verb, target):
             return entry.intent

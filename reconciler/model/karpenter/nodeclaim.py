@@ -65,6 +65,11 @@ class NodeClaim(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
         return self.metadata.name
 
     @property
+    def node_or_claim_name(self) -> str:
+        """The name of its Node, or its own while no Node has joined."""
+        return self.status.node_name or self.metadata.name
+
+    @property
     def node_pool(self) -> str:
         """The name of its NodePool, empty for a standalone claim."""
         return self.metadata.labels.get(NODEPOOL, "")

@@ -295,6 +295,11 @@ class Pod(_Struct, frozen=True):
         return not self.is_terminal and not self.is_terminating
 
     @property
+    def is_unscheduled(self) -> bool:
+        """Whether it is to run, and not bound to a node."""
+        return self.is_active and not self.spec.node_name
+
+    @property
     def is_daemon(self) -> bool:
         return self.metadata.is_owned_by("apps/v1", "DaemonSet")
 

@@ -201,19 +201,20 @@ def is_quiet(inputs: Inputs, plan: Plan, claims: Sequence[NodeClaim]) -> bool:
     """Return whether Karpenter has nothing to do, and waits for nothing that comes soon."""
     if plan.commands or plan.node_claims:
         return False
-    unschedulable = {found.pod for found in plan.unschedulable}
-    pods = inputs.cluster.pods
-    if any(p.is_active and not p.spec.node_name and p.key not in unschedulable for p in pods):
+    unscheduled = {pod.key for pod in inputs.cluster.pods if pod.is_unscheduled}
+    if not unscheduled <= {found.pod for found in plan.unschedulable}:
         return False
     until = inputs.now + _AWAITED_WITHIN
     if any(d.not_before is not None and d.not_before <= until for d in plan.deferred):
         return False
-    return all(
-        claim.is_true("Initialized")
-        and not claim.is_true(DISRUPTION_REASON)
-        and claim.metadata.deletion_timestamp is None
-        for claim in claims
-    )
+    return all(map(_is_settled, claims))
+
+
+def _is_settled(claim: NodeClaim) -> bool:
+    """Return whether a node is initialized, and neither disrupted nor deleted."""
+    if claim.is_true(DISRUPTION_REASON) or claim.metadata.deletion_timestamp is not None:
+        return False
+    return claim.is_true("Initialized")
 
 
 def _demand_of(inputs: Inputs) -> _Demand:

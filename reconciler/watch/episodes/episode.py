@@ -49,15 +49,7 @@ def episode_of(
     """
     action, objects = score.action, [without_environments(item) for item in objects]
     before = [_row_of_claim(o) for o in objects if o["kind"] == "NodeClaim"]
-    created = list(action.launches)
-    removed: set[str] = set()
-    if action.command is not None:
-        created += action.command.replacements
-        removed = {node.name for node in action.command.nodes}
-    if action.end is not None:
-        known = {row["node"] for row in before}
-        created = [node for node in fleet if node.name not in known]
-        removed = known - {node.name for node in fleet}
+    created, removed = _changes(action, before, fleet)
     at = _text_of(action.at)
     kept = [row for row in before if row["node"] not in removed]
     return {
@@ -76,6 +68,20 @@ def episode_of(
         "predicted": msgspec.to_builtins(prediction),
         "snapshot": {"apiVersion": "v1", "kind": "List", "items": list(objects)},
     }
+
+
+def _changes(
+    action: KarpenterAction, before: Sequence[JsonDict], fleet: Sequence[NodeFacts]
+) -> tuple[list[NodeFacts], set[str]]:
+    """Return the nodes that were created, and the names of those that were removed."""
+    if action.end is not None:
+        known = {row["node"] for row in before}
+        created = [node for node in fleet if node.name not in known]
+        return created, known - {node.name for node in fleet}
+    if action.command is not None:
+        removed = {node.name for node in action.command.nodes}
+        return [*action.launches, *action.command.replacements], removed
+    return list(action.launches), set()
 
 
 def _name(action: KarpenterAction, prediction: Prediction) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
+from itertools import chain
 from typing import Annotated, Final
 
 import msgspec
@@ -27,12 +28,14 @@ from reconciler.model.karpenter.prediction import (
 )
 from reconciler.source.compressed import decompress
 from reconciler.watch.episodes.episode import CREATED, DISRUPTING, FOUND_PODS
+from reconciler.watch.observing import facts_of_claim
 
 REGISTERED: Final = "registered nodeclaim"
 BYTES_MAX: Final = 1 << 30
 """The maximum size of an episode once it is decompressed."""
 _REPLACEMENTS_MAX: Final = 10_000
 _YEARS: Final = range(2000, 2400)
+_NEVER: Final = datetime.max.replace(tzinfo=UTC)
 _EXPECTED: Final = "pass a file that `reconciler watch` has saved"
 
 _Time = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -131,13 +134,17 @@ def decode_episode(content: bytes, name: str) -> EpisodeFile:
         raise _not_an_episode(describe_mismatch(error), name) from error
     except RecursionError as error:
         raise _not_an_episode("it is nested too deeply", name) from error
-    times = (found.now, *(s.now for s in found.steps), *(line.time for line in found.log))
-    listed = (*found.snapshot.items, *(o for step in found.steps for o in step.snapshot.items))
+    _check_kinds_and_times(found, name)
+    return found
+
+
+def _check_kinds_and_times(found: EpisodeFile, name: str) -> None:
+    listed = chain(found.snapshot.items, *(step.snapshot.items for step in found.steps))
     if not all(isinstance(item.get("kind"), str) for item in listed):
         raise _not_an_episode("an object without a kind", name)
+    times = (found.now, *(s.now for s in found.steps), *(line.time for line in found.log))
     if any(at.year not in _YEARS for at in times):
         raise _not_an_episode(f"a time before {_YEARS.start} or after {_YEARS.stop}", name)
-    return found
 
 
 def _not_an_episode(why: str, name: str) -> UnreadableError:
@@ -164,7 +171,7 @@ def actions_of(episode: EpisodeFile) -> list[EpisodeAction]:
             there = _claims_in(items)
             action = _command(step.command, ChainMap(before, _nodes_of(there)))
             found.append(EpisodeAction(action, items, there, step.now))
-    disrupting = [line for line in episode.log if line.message == DISRUPTING]
+    disrupting = _lines_of(episode.log, DISRUPTING)
     if disrupting and launches is None and not episode.steps:
         action = _command(disrupting[0], ChainMap(before, _nodes_of(claims)))
         found.append(EpisodeAction(action, objects, claims, max(episode.now, action.at)))
@@ -193,13 +200,9 @@ def _claims_in(objects: Sequence[JsonDict]) -> list[NodeClaim]:
 
 def _first_launches(episode: EpisodeFile) -> KarpenterAction | None:
     """Return the launches of the first pass, None if a command came before or there are none."""
-    log = episode.log
     created = {claim.name: claim for claim in episode.created}
-    stops = [line.time for line in log if line.message == DISRUPTING][:1]
-    stops += [line.time for line in log if line.message == FOUND_PODS][1:2]
-    first = [
-        line for line in log if line.message == CREATED and all(line.time < at for at in stops)
-    ]
+    end = _end_of_first_pass(episode.log)
+    first = [line for line in _lines_of(episode.log, CREATED) if line.time < end]
     named = [line.node_claim.name for line in first if line.node_claim is not None]
     nodes = [created[name] for name in named if name in created]
     if not nodes:
@@ -208,6 +211,16 @@ def _first_launches(episode: EpisodeFile) -> KarpenterAction | None:
         NodeFacts(claim.node_pool, *offering_of(claim.labels), None, claim.name) for claim in nodes
     )
     return KarpenterAction(first[0].time, KarpenterActionKind.LAUNCH, facts)
+
+
+def _end_of_first_pass(log: Sequence[LogLine]) -> datetime:
+    """Return when a command was started or pods were found again, whichever came first."""
+    following = (*_lines_of(log, DISRUPTING)[:1], *_lines_of(log, FOUND_PODS)[1:2])
+    return min((line.time for line in following), default=_NEVER)
+
+
+def _lines_of(log: Sequence[LogLine], message: str) -> list[LogLine]:
+    return [line for line in log if line.message == message]
 
 
 def _times_of_changes(episode: EpisodeFile) -> list[float]:
@@ -235,11 +248,7 @@ def _command(line: LogLine, nodes: Mapping[str, NodeFacts]) -> KarpenterAction:
 
 
 def _nodes_of(claims: Sequence[NodeClaim]) -> dict[str, NodeFacts]:
-    return {
-        name: NodeFacts(claim.node_pool, *offering_of(claim.metadata.labels), None, name)
-        for claim in claims
-        for name in [claim.status.node_name or claim.name]
-    }
+    return {claim.node_or_claim_name: facts_of_claim(claim, {}) for claim in claims}
 
 
 def facts_of_row(row: EpisodeNode) -> NodeFacts:
