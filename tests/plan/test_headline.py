@@ -13,6 +13,7 @@ from reconciler.model.decision.changes import Change, FieldChange
 from reconciler.model.decision.finding import PlanFinding
 from reconciler.plan.render.headline import headline
 from reconciler.plan.render.markdown import render_markdown
+from reconciler.plan.render.sections.fleet import who_pays
 from reconciler.plan.render.sections.pods import unschedulable_pods as unschedulable_section
 from reconciler.plan.render.summary import summary_lines, summary_of
 from reconciler.plan.render.unplaced import pods_at_fault
@@ -40,7 +41,7 @@ from reconciler.plan.value.ranges import (
     new_fleets,
 )
 from reconciler.plan.value.shares import CostShares, ShareChange
-from reconciler.render.cells import Name
+from reconciler.render.cells import Dollars, Name, Text, ValueChange
 from tests.plan.builders import a_plan
 
 HOUR = 100 / 730
@@ -565,6 +566,28 @@ def test_amounts_that_differ_by_chance_are_marked_and_nobody_pays_for_them() -> 
     assert "Cost by workload" not in chance
     assert "(base → head; costs are means of 3 runs)" in sure
     assert "Cost by workload" in sure
+
+
+def test_workloads_that_are_not_listed_are_one_row_with_their_sum() -> None:
+    """The table ended after 20 of 104 workloads, and the rest of the change was nowhere."""
+    groups = {f"a/w{n:02}": ShareChange(before=1.0, after=float(n)) for n in range(3, 33)}
+    groups["a/same"] = ShareChange(before=1.0, after=1.0)
+    shares = CostShares(by="workload", groups=groups)
+    section = who_pays(a_plan(at_rest=change(2, 4, shares=shares)))
+
+    assert section is not None
+    assert [row.cells[0] for row in section.rows[:2]] == [Name("a/w32"), Name("a/w31")]
+    assert len(section.rows) == 21
+    hours = sum(range(3, 13)) + 1.0
+    assert section.rows[-1].cells == (
+        Text("11 others"),
+        ValueChange(Dollars(11.0, per_month=True), Dollars(hours, per_month=True)),
+        Dollars(hours - 11, signed=True, per_month=True),
+    )
+    few = CostShares(by="workload", groups=dict(list(groups.items())[:20]))
+    section = who_pays(a_plan(at_rest=change(2, 4, shares=few)))
+    assert section is not None
+    assert len(section.rows) == 20
 
 
 def test_a_job_fails_on_what_the_change_breaks() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import fsum
 from typing import Final
 
@@ -232,7 +232,7 @@ def who_pays(plan: Plan) -> Section | None:
         title=f"Cost by {by}",
         note="(steady state, base → head, with shared idle capacity)",
         columns=(Column(by), *(Column(c, numeric=True) for c in columns)),
-        rows=tuple(_share_row(name, group) for name, group in pairs[:_GROUPS_SHOWN]),
+        rows=tuple(_share_rows(pairs, change.shares.groups)),
         table=True,
         folded=True,
     )
@@ -241,10 +241,27 @@ def who_pays(plan: Plan) -> Section | None:
 _GROUPS_SHOWN: Final = 20
 
 
-def _share_row(name: str, group: ShareChange) -> SectionRow:
+def _share_rows(
+    changed: Sequence[tuple[str, ShareChange]], groups: Mapping[str, ShareChange]
+) -> Iterator[SectionRow]:
+    """Yield the groups with the largest change, and if there are more, the sum of all others."""
+    shown = changed[:_GROUPS_SHOWN]
+    for name, group in shown:
+        yield _share_row(Name(name) if name else Text("(idle)"), group)
+    if len(changed) > len(shown):
+        names = {name for name, _ in shown}
+        others = [group for name, group in groups.items() if name not in names]
+        rest = ShareChange(
+            before=fsum(group.before for group in others),
+            after=fsum(group.after for group in others),
+        )
+        yield _share_row(Text(f"{len(others)} others"), rest)
+
+
+def _share_row(name: Cell, group: ShareChange) -> SectionRow:
     return SectionRow(
         cells=(
-            Name(name) if name else Text("(idle)"),
+            name,
             ValueChange(
                 Dollars(group.before, per_month=True), Dollars(group.after, per_month=True)
             ),
