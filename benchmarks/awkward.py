@@ -1,9 +1,10 @@
 """How the time of a plan grows with the awkwardness of one tenant's pods.
 
-``python -m benchmarks.awkward [--running] [TEXT ...]`` plans a small cluster of other tenants with
-n = 50, 100, 200 and 400 pods of one tenant, whose pods are awkward in one way: each has a rule of
-its own, a topology key of its own, and so on; or one pod has n of them. They wait for nodes or,
-with ``--running``, run already, one on a node. TEXT selects ways by their names.
+``python -m benchmarks.awkward [--running] [--simulate] [TEXT ...]`` plans a small cluster of other
+tenants with n = 50, 100, 200 and 400 pods of one tenant, whose pods are awkward in one way: each
+has a rule of its own, a topology key of its own, and so on; or one pod has n of them. They wait for
+nodes or, with ``--running``, run already, one on a node. With ``--simulate``, all passes of the
+engine until nothing is left to do are measured instead. TEXT selects ways by their names.
 
 Each row shows the CPU seconds that ``reconciler plan`` needs in this process for each n, without
 those for n = 0, and the exponent of their growth between 100 and 400. An exponent says little if
@@ -73,10 +74,11 @@ def running(objects: list[Object]) -> list[Object]:
 
 
 class Planner:
-    """Plans a folder with one NodePool."""
+    """Plans a folder with one NodePool, or runs another command on it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *command: str) -> None:
         self._folder = folder
+        self._command = command or ("plan",)
         fleet = folder / "fleet"
         fleet.mkdir()
         disruption = {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}
@@ -90,7 +92,7 @@ class Planner:
         snapshot = self._folder / "snapshot.json"
         snapshot.write_text(json.dumps({"kind": "List", "items": [*others(), *objects]}))
         line = [
-            "plan", str(self._folder / "fleet"), "-o", "json", "--now", NOW,
+            *self._command, str(self._folder / "fleet"), "-o", "json", "--now", NOW,
             "--snapshot", str(snapshot), "--catalog", str(self._folder / "catalog.json"),
         ]  # fmt: skip
         gc.collect()
@@ -99,7 +101,7 @@ class Planner:
         with redirect_stdout(io.StringIO()):
             code = reconciler(line)
         if code:
-            sys.exit(f"Error: plan ended with {code}")
+            sys.exit(f"Error: {self._command[0]} ended with {code}")
         return time.process_time() - start
 
 
@@ -124,12 +126,14 @@ def main(arguments: Sequence[str]) -> int:
     """Print a row for each way; return 1 if an exponent is too large."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--running", action="store_true", help="the pods run already")
+    parser.add_argument("--simulate", action="store_true", help="measure a simulated run")
     parser.add_argument("text", nargs="*", help="parts of the names of ways")
     chosen = parser.parse_args(arguments)
     too_fast: list[str] = []
     print(f"{'':42}" + "".join(f"{count:>8}" for count in COUNTS) + "  exponent")
     with tempfile.TemporaryDirectory() as folder:
-        planner = Planner(Path(folder))
+        command = ("simulate", "--seeds", "1", "--until", "2h") if chosen.simulate else ("plan",)
+        planner = Planner(Path(folder), *command)
         planner.seconds([])
         base = min(planner.seconds([]) for _ in range(3))
 

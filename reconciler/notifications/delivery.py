@@ -1,4 +1,4 @@
-"""Delivers messages in a thread of its own: a slow webhook never delays a pass."""
+"""Delivers messages in threads of their own: a slow webhook delays neither a pass nor another."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import hmac
 import json
 import logging
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from queue import Empty, Full, Queue
+from queue import Queue
 from string import Template
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Final, Protocol, Self
+from zlib import crc32
 
 from reconciler.adapters.http import HttpClient, HttpError, Reply, ReplyLimits, Retries, url_problem
 from reconciler.model.notification import Webhook, WebhookFormat
@@ -125,6 +127,8 @@ def _signature_headers(identity: str, body: bytes, secret: str, now: datetime) -
 
 ATTEMPTS: Final = 5
 QUEUED_MAX: Final = 200
+"""The most messages that wait for one webhook."""
+LANES_MAX: Final = 16
 _LIMITS: Final = ReplyLimits(2**20, connect_s=5, read_s=10, total_s=30)
 _RETRIES: Final = Retries(
     ATTEMPTS, statuses=frozenset({408, 425, 429, 500, 502, 503, 504}), first_pause_s=2.0
@@ -147,49 +151,81 @@ class _Delivery:
     webhook: Webhook
 
 
-class DeliveryQueue:
-    """A queue of notices and the thread that sends them, in order.
+class _Lane:
+    """Notices that wait for one another, and the thread that sends them, in order.
 
-    A message is tried ``ATTEMPTS`` times with growing pauses, or after the pause that the server
-    asks for. A failed delivery is logged without the URL, which is a secret.
+    ``waiting`` has room for None beyond the notices, which ends the thread after them.
     """
 
-    def __init__(self, clock: Clock, environ: Mapping[str, str] | None = None) -> None:
-        self._clock = clock
-        self._environ = os.environ if environ is None else environ
-        self._queue: Queue[_Delivery] = Queue(QUEUED_MAX)
-        self._ends = Event()
-        self._thread = Thread(target=self._work, name="notifications", daemon=True)
+    def __init__(self, send: Callable[[_Delivery], None]) -> None:
+        self._send = send
+        self._waiting: Queue[_Delivery | None] = Queue(QUEUED_MAX + 1)
+        self.thread = Thread(target=self._work, name="notifications", daemon=True)
+        self.thread.start()
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
+    def add(self, delivery: _Delivery) -> bool:
+        """Queue a notice; return whether there was room."""
+        if self._waiting.qsize() >= QUEUED_MAX:
+            return False
+        self._waiting.put_nowait(delivery)
+        return True
 
-    def __exit__(self, *_error: object) -> None:
-        """Send what is queued, for a few seconds at most."""
-        self._ends.set()
-        self._thread.join(_FLUSH_S)
-
-    def deliver(self, notice: Notice, webhook: Webhook) -> None:
-        """Queue a notice; a queue that is full drops it."""
-        try:
-            self._queue.put_nowait(_Delivery(notice, webhook))
-        except Full:
-            _LOG.warning("dropped the notification %r: too many are queued", notice.title)
+    def end(self) -> None:
+        """Let the thread end once nothing is queued."""
+        self._waiting.put_nowait(None)
 
     def _work(self) -> None:
-        while True:
-            try:
-                delivery = self._queue.get(timeout=0.2)
-            except Empty:
-                if self._ends.is_set():
-                    return
-                continue
+        while (delivery := self._waiting.get()) is not None:
             try:
                 self._send(delivery)
             except Exception as error:  # noqa: BLE001 - the next message may be fine
                 name = type(error).__name__  # its text may have the URL
                 _LOG.error("cannot send the notification %r: %s", delivery.notice.title, name)
+
+
+class DeliveryQueue:
+    """Sends the notices for each webhook in order, and those for different webhooks side by side.
+
+    A webhook that hangs delays only its own messages. Beyond ``LANES_MAX`` webhooks, some wait for
+    one another. A message is tried ``ATTEMPTS`` times with growing pauses, or after the pause that
+    the server asks for. A failed delivery is logged without the URL, which is a secret.
+    """
+
+    def __init__(self, clock: Clock, environ: Mapping[str, str] | None = None) -> None:
+        self._clock = clock
+        self._environ = os.environ if environ is None else environ
+        self._lanes: dict[str, _Lane] = {}
+        self._opening = Lock()
+        self._ends = Event()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Send what is queued, for a few seconds at most."""
+        self._ends.set()
+        with self._opening:
+            lanes = list(self._lanes.values())
+        for lane in lanes:
+            lane.end()
+        last = time.monotonic() + _FLUSH_S
+        for lane in lanes:
+            lane.thread.join(max(last - time.monotonic(), 0))
+
+    def deliver(self, notice: Notice, webhook: Webhook) -> None:
+        """Queue a notice; it is dropped if too many are queued for its webhook."""
+        with self._opening:
+            has_room = self._lane(webhook.url_variable).add(_Delivery(notice, webhook))
+        if not has_room:
+            _LOG.warning("dropped the notification %r: too many are queued", notice.title)
+
+    def _lane(self, variable: str) -> _Lane:
+        """Return the lane of the webhook whose URL is in a variable."""
+        if variable not in self._lanes and len(self._lanes) >= LANES_MAX:
+            return list(self._lanes.values())[crc32(variable.encode()) % LANES_MAX]
+        if variable not in self._lanes:
+            self._lanes[variable] = _Lane(self._send)
+        return self._lanes[variable]
 
     def _send(self, delivery: _Delivery) -> None:
         notice, webhook = delivery.notice, delivery.webhook

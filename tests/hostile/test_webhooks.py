@@ -7,12 +7,14 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from threading import Event
+from threading import enumerate as enumerate_threads
 from typing import NoReturn
 
 import pytest
 
 from reconciler.model.notification import NoticeKind, Webhook, WebhookFormat
-from reconciler.notifications.delivery import DeliveryQueue
+from reconciler.notifications.delivery import LANES_MAX, DeliveryQueue
 from reconciler.notifications.notices import Notice
 from tests.hostile.threats import Threat, attack
 from tests.httpserver import QuietHandler, serving_with
@@ -107,3 +109,39 @@ def test_an_unexpected_error_is_logged_without_its_text(caplog: pytest.LogCaptur
         deliver(_Refusing(), HOOK)
     assert "RuntimeError" in caplog.text
     assert TOKEN not in caplog.text
+
+
+@attack(Threat.EXHAUSTION, "a webhook that never answers, so that the messages of others wait")
+def test_a_hanging_webhook_delays_no_other() -> None:
+    """Guard: a lane for each webhook in ``DeliveryQueue``."""
+    released, arrived = Event(), Event()
+
+    class Hanging(QuietHandler):
+        def answer(self) -> None:
+            released.wait(30)
+            self.reply(200, b"")
+
+    class Prompt(QuietHandler):
+        def answer(self) -> None:
+            arrived.set()
+            self.reply(200, b"")
+
+    with serving_with(Hanging) as hanging, serving_with(Prompt) as prompt:
+        environ = {"FIRST": hanging, "SECOND": prompt}
+        with DeliveryQueue(FakeClock(), environ) as queue:
+            queue.deliver(NOTICE, Webhook("FIRST"))
+            queue.deliver(NOTICE, Webhook("SECOND"))
+            came_first = arrived.wait(20)
+            released.set()
+    assert came_first
+
+
+@attack(Threat.EXHAUSTION, "a repository with 500 webhooks, each of which would have a thread")
+def test_many_webhooks_share_a_few_threads(caplog: pytest.LogCaptureFixture) -> None:
+    """Guard: ``LANES_MAX``."""
+    before = set(enumerate_threads())
+    with DeliveryQueue(FakeClock(), {}) as queue:
+        for number in range(500):
+            queue.deliver(NOTICE, Webhook(f"HOOK_{number}"))
+        assert len(set(enumerate_threads()) - before) <= LANES_MAX
+    assert caplog.text.count("the variable is not set") == 500
