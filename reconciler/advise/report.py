@@ -82,7 +82,9 @@ def _head(report: AdviceReport) -> Iterator[str]:
     state = "in steady state" if base.is_at_rest else "when the search reached its work limit"
     month = f"{format_dollars(base.per_month)} a month"
     yield f"Fleet {report.fleet} {state}: {range_phrase(base.range)}, {month}"
-    yield f"Limits: {_limits(report)}"
+    limits = _limits(report)
+    if limits:
+        yield f"Limits: {limits}"
     if base.simulated:
         yield from _METHOD
     elif report.new_nodes:
@@ -131,12 +133,17 @@ def _format_monthly(amount: float) -> str:
     return f"{format_dollars(amount, signed=True)} a month"
 
 
+_ALL: Final = 100
+
+
 def _limits(report: AdviceReport) -> str:
+    """Return what proposals keep to, without the limits that exclude nothing."""
     limits = report.limits
-    parts = [
-        f"at most {limits.spot_percent:g}% of the pods on spot nodes",
-        f"pods in at least {format_count(limits.zones, 'zone')}",
-    ]
+    parts = []
+    if limits.spot_percent < _ALL:
+        parts.append(f"at most {limits.spot_percent:g}% of the pods on spot nodes")
+    if limits.zones > 1:
+        parts.append(f"pods in at least {format_count(limits.zones, 'zone')}")
     if any(one.backtest is not None for one in (*report.advice, report.together) if one):
         parts.append(f"99% of the pods wait at most {limits.waiting_seconds:g} s")
         parts.append(f"evictions for each pod and day: at most {limits.evictions_per_pod_day:g}")

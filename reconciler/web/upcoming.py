@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import fsum
 from typing import Final
 
 from reconciler.disruption.gates.consolidatable import consolidatable_at
@@ -41,6 +42,7 @@ class UpcomingStep:
 
 
 _UPCOMING_MAX: Final = 3
+_MINUTE: Final = timedelta(minutes=1)
 
 
 def upcoming_steps(
@@ -64,12 +66,20 @@ def upcoming_steps(
         times = _consolidatable_times(nodes, {pool.name: pool for pool in pools})
         found.update((at, DisruptionReason.UNDERUTILIZED.value) for at in times if at > now)
     steps = [UpcomingStep(at, reason, count, at - now) for (at, reason), count in found.items()]
-    steps += (
-        UpcomingStep(one.at, one.reason, one.nodes, one.at - now, one.saves)
-        for one in later or ()
-        if one.at > now
-    )
+    steps += _consolidations([one for one in later or () if one.at > now], now)
     return tuple(sorted(steps, key=lambda step: (step.at, step.reason))[:_UPCOMING_MAX])
+
+
+def _consolidations(later: Iterable[LaterConsolidation], now: datetime) -> Iterator[UpcomingStep]:
+    """Yield one step for all consolidations of one kind in the same minute from now."""
+    groups: dict[tuple[timedelta, str], list[LaterConsolidation]] = {}
+    for one in later:
+        wait = one.at - now
+        groups.setdefault((wait - wait % _MINUTE, one.reason), []).append(one)
+    for (_, reason), members in groups.items():
+        at = min(one.at for one in members)
+        nodes, saves = sum(one.nodes for one in members), fsum(one.saves for one in members)
+        yield UpcomingStep(at, reason, nodes, at - now, saves)
 
 
 def _consolidatable_times(

@@ -226,6 +226,7 @@ def test_a_report_for_the_terminal_has_the_table_and_the_patches(
     text = capsys.readouterr().out
     assert "Fleets of new nodes are compared. Amounts are estimates of the planner" in text
     assert "Let NodePool web use spot nodes (web-spot)" in text
+    assert "at most 100%" not in text, "that limits nothing"
     assert "2 more proposals" in text
     assert "Buy an EC2 instance savings plan for m7i of $0.3780 an hour" in text
     assert "alternatives; savings do not add up" in text

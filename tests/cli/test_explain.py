@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 
 from reconciler._resources import resource_path
 from reconciler.cli.main import main
+from tests.cli.recorded_fleet import record
 from tests.placement.builders import (
     CAPACITY_TYPE,
     HOST,
@@ -73,6 +74,26 @@ def _document(text: str) -> dict[str, Any]:
 
 
 ON_DEMAND = wanted(CAPACITY_TYPE, "In", "on-demand")
+
+
+def test_the_state_of_a_simulated_run_is_explained_without_a_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has nodes and a fleet, but its EC2 and cluster ended with the process that made them."""
+    folder = tmp_path / "web"
+    folder.mkdir()
+    pool = {"apiVersion": "karpenter.sh/v1", **a_pool("web")}
+    (folder / "pools.yaml").write_text(json.dumps(pool))
+    state = folder / ".reconciler/simulated"
+    state.parent.mkdir()
+    record(state)
+    words = ["explain", "nodepool", "web", str(folder), "--now", NOW, "--state", str(state)]
+    assert main(words) == 0
+    assert "no cluster: counted with the 3 recorded nodes" in capsys.readouterr().out
+    elsewhere = tmp_path / "state"
+    record(elsewhere)
+    assert main([*words[:-1], str(elsewhere)]) == 1
+    assert "no cluster configured" in capsys.readouterr().err
 
 
 def test_an_unschedulable_pod_lists_each_pool_with_the_types_left_by_each_filter(

@@ -98,3 +98,8 @@ def test_what_consolidation_does_next_has_an_amount_once_it_is_known() -> None:
         UpcomingStep(NOW + 2 * HOUR, "Underutilized", 2, 2 * HOUR, 0.25),
     )
     assert upcoming_steps(plan, (), (), NOW, ()) == (), "nothing is saved"
+    soon = (NOW + timedelta(minutes=4, seconds=s) for s in (0, 20, 60))
+    twice = [LaterConsolidation(at, "Underutilized", 2, 0.25) for at in soon]
+    assert [(s.nodes, s.saves) for s in upcoming_steps(plan, (), (), NOW, twice)] == [
+        (4, 0.5), (2, 0.25),
+    ], "those of the same minute are one step"  # fmt: skip

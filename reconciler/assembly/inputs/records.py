@@ -405,13 +405,15 @@ def is_live(request: FleetRequest, resolved: Resolved) -> bool:
 def _has_state(request: FleetRequest, resolved: Resolved) -> bool:
     """Return whether the folder has a state, so that a plan is of the running fleet.
 
-    A state that came with the repository does not count.
+    A state that came with the repository does not count, nor does that of ``--simulated``: its EC2
+    and cluster exist only within the process that simulates them.
     """
-    from reconciler.adapters.database.location import may_exist
+    from reconciler.adapters.database.location import SIMULATED, may_exist
     from reconciler.assembly.inputs.records import state_location
 
     try:
         location = state_location(request.path, resolved)
     except StateError:
         return False
-    return may_exist(location)
+    is_simulated = Path(os.path.abspath(location)).parts[-2:] == (FOLDER, SIMULATED)
+    return may_exist(location) and not is_simulated

@@ -90,19 +90,25 @@ def explain_node_pool(
     now: datetime,
     history: History = NO_HISTORY,
     planned: Mapping[str, int] = _NO_NODES,
+    recorded: Mapping[str, int] = _NO_NODES,
 ) -> Explanation:
     """Return the calendar of a NodePool; its reasons are the gaps and conflicts.
 
     ``planned`` are the nodes of each NodePool once a plan is applied. They count while the NodePool
-    has no nodes, because budgets of no nodes say nothing.
+    has no nodes, because budgets of no nodes say nothing; ``recorded`` ones count before these.
     """
     limits = FleetLimits.from_nodes([pool], settings, nodes, history)
     total = limits.total(pool.name)
     whose = f"{format_count(total, 'node')} in this NodePool"
-    if not total and planned.get(pool.name):
-        limits = FleetLimits.from_totals([pool], settings, planned, history)
+    if not total and (recorded.get(pool.name) or planned.get(pool.name)):
+        is_recorded = bool(recorded.get(pool.name))
+        known = recorded if is_recorded else planned
+        limits = FleetLimits.from_totals([pool], settings, known, history)
         total = limits.total(pool.name)
-        whose = f"no nodes yet: counted with the {format_count(total, 'planned node')}"
+        why, noun = "no nodes yet", "planned node"
+        if is_recorded:
+            why, noun = "no cluster", "recorded node"
+        whose = f"{why}: counted with the {format_count(total, noun)}"
     spans = limits.spans(pool, now, now + SPAN)
     cause = partial(_cause, pool.name, limits)
     is_complete = spans[-1].end == now + SPAN

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from textwrap import fill
 from typing import TYPE_CHECKING, Final
@@ -233,7 +234,8 @@ def _explain_from_inputs(request: ExplainRequest) -> tuple[PlanSource, Explanati
     source = PlanSource(plan, plan.digest, f"plan {plan.digest}")
     inquiry = Inquiry(facts, plan)
     if request.kind == "nodepool":
-        return source, inquiry.explain_pool(_explain_pool(source, request.name, inputs))
+        answer = _explain_pool(source, request.name, inputs, _recorded_nodes(request.fleet))
+        return source, inquiry.explain_pool(answer)
     if request.kind == "pod":
         return source, inquiry.explain_pod(_explain_pod(source, request.name, inquiry))
     if request.kind == "buffer":
@@ -247,7 +249,17 @@ def _explain_from_inputs(request: ExplainRequest) -> tuple[PlanSource, Explanati
     return source, explain_node_in_detail(answer, facts, plan)
 
 
-def _explain_pool(source: PlanSource, name: str, inputs: Inputs) -> Explanation:
+def _recorded_nodes(request: FleetRequest) -> Counter[str]:
+    """Return how many nodes of each NodePool are recorded, none without a state."""
+    if not records.is_fleet_recorded(request):
+        return Counter()
+    with records.open_recorded(request) as recorded:
+        return Counter(claim.node_pool for claim in recorded.state.store.node_claims())
+
+
+def _explain_pool(
+    source: PlanSource, name: str, inputs: Inputs, recorded: Counter[str]
+) -> Explanation:
     from reconciler.desired.objects import node_pools
     from reconciler.plan.explain.calendar import explain_node_pool
 
@@ -261,7 +273,9 @@ def _explain_pool(source: PlanSource, name: str, inputs: Inputs) -> Explanation:
     nodes, history = inputs.cluster.nodes, inputs.history or NO_HISTORY
     costs = source.plan.cost.by_node_pool
     planned = {pool: cost.nodes_after for pool, cost in costs.items() if pool in pools}
-    return explain_node_pool(pools[name], inputs.settings, nodes, inputs.now, history, planned)
+    return explain_node_pool(
+        pools[name], inputs.settings, nodes, inputs.now, history, planned, recorded
+    )
 
 
 def _saved_plan_error() -> Exception:
