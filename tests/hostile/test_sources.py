@@ -549,6 +549,7 @@ def test_a_generator_ends_at_a_link_that_leads_out_and_at_its_limit(
     assert SECRET not in json.dumps(found)
     assert {f["code"] for f in found} >= {"outside-source"}
     (work / "a" / "linked").unlink()
-    monkeypatch.setattr("reconciler.desired.sources.generators.LISTED_MAX", 0)
+    for module in ("tree", "work"):
+        monkeypatch.setattr(f"reconciler.desired.sources.{module}.LISTED_MAX", 0)
     (large,) = [f for f in findings(capsys) if f["code"] == "too-large"]
     assert "more than 0" in large["message"]

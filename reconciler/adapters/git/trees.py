@@ -149,7 +149,7 @@ class CommitTree:
         for number, part in enumerate(parts):
             if here.kind != "tree":
                 return None
-            found = next((entry for entry in here.entries if entry.name == part), None)
+            found = here.by_name.get(part)
             if found is None:
                 return None
             if found.kind == "link":

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.sources import gitops, kustomization
-from reconciler.desired.sources.chart import CHART, chart_files, empty_chart, values_of_chart
+from reconciler.desired.sources.chart import (
+    CHART,
+    chart_files,
+    empty_chart,
+    missing_values,
+    release_name,
+)
 from reconciler.desired.sources.detection import Detected, detect, has_sources, tree_finding
 from reconciler.desired.sources.gitops import (
     Embedded,
@@ -24,7 +30,7 @@ from reconciler.desired.sources.gitops import (
     is_gitops,
     renderings_of,
 )
-from reconciler.desired.sources.kustomization import closure_of, kustomization_file
+from reconciler.desired.sources.kustomization import Closure, closure_of, kustomization_file
 from reconciler.desired.sources.references import broken_references
 from reconciler.desired.sources.rendered import (
     RenderedFile,
@@ -35,6 +41,7 @@ from reconciler.desired.sources.rendered import (
 )
 from reconciler.desired.sources.substitution import substitute
 from reconciler.desired.sources.tree import OutsideTreeError, Tree, TreeLimitError, files_below
+from reconciler.desired.sources.work import Made, MeteredTree
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.text.quoting import quote_value
@@ -49,7 +56,6 @@ if TYPE_CHECKING:
 
 _VALUES: Final = ".reconciler-values.yaml"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
-_RENDERINGS_MAX: Final = 300
 _PLACE: Final = re.compile(r"(?<![\w./-])([\w./-]+?\.(?:ya?ml|tpl|txt)):(\d+)(?::(\d+))?")
 _ENTRY_FILES: Final = (*CONFIG_FILES, LOCK_FILE)
 
@@ -134,15 +140,16 @@ def expand(
     ``files`` are those of the folder as they are, ``renderings`` those that something else than
     its files asks for.
     """
-    detected = detect(files, tree, below)
+    metered = MeteredTree(tree)
+    detected = detect(files, metered, below)
     asked = [replace(r, folder=posixpath.normpath(posixpath.join(below, r.folder)))
              for r in renderings]  # fmt: skip
-    return _Expansion(tree, below, renderer, detected, asked).run()
+    return _Expansion(metered, below, renderer, detected, asked).run()
 
 
 @dataclass
 class _Expansion:
-    tree: Tree
+    tree: MeteredTree
     below: str
     renderer: Renderer
     detected: Detected
@@ -157,6 +164,7 @@ class _Expansion:
     made: list[tuple[str, list[SourceFile]]] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
     parsed: dict[str, list[Document]] = field(default_factory=dict)
+    made_so_far: Made = field(default_factory=Made)
 
     def run(self) -> Expanded:
         self.findings += self.detected.findings
@@ -199,10 +207,6 @@ class _Expansion:
             key = repr(replace(rendering, place=None))  # equal names may have other values
             if key in self.seen:
                 continue
-            if len(self.seen) >= _RENDERINGS_MAX:
-                message = f"more than {_RENDERINGS_MAX} sources"
-                self.findings.append(Diagnostic(Severity.ERROR, "too-large", message))
-                return
             self.seen.add(key)
             made = self._render(rendering)
             self.made.append((rendering.folder, made))
@@ -282,9 +286,12 @@ class _Expansion:
 
     def _render(self, rendering: Rendering) -> list[SourceFile]:
         """Return the files of one source; a finding says why there are none."""
+        if self.made_so_far.is_full:
+            return []
         place = rendering.place or Place(self._shown(rendering.folder), 1, 1)
         made: list[SourceFile] = []
         try:
+            self.made_so_far.add_source(self.tree)
             tool = rendering.tool or self._tool_of(rendering)
             if rendering.by and tool is Tool.FILES and not rendering.is_recursive:
                 self.flat.add(rendering.folder)
@@ -297,8 +304,10 @@ class _Expansion:
                     made = self._kustomize(rendering, place)
                 case Tool.HELM:
                     made = self._helm(rendering, place)
+            self.made_so_far.add_files([file.content for file in made])
         except (OutsideTreeError, TreeLimitError) as error:
             self.findings.append(tree_finding(error, place))
+            made = []
         self.rendered += made
         return made
 
@@ -361,11 +370,13 @@ class _Expansion:
         if refused or not closure.files:
             return []
         root = folder
+        components: list[Closure] = []
         if rendering.overlay:
-            overlay = self._with_components(rendering, closure)
+            overlay = self._with_components(rendering, closure, components)
             root = kustomization.add_overlay(closure, overlay)
         if rendering.by:
             self.consumed += closure.folders
+        closure.check_loads(components)
         command = f"kustomize build {self._shown(folder)}"
         output = self._run(RenderBuild(Tool.KUSTOMIZE, closure.files, root), command, place)
         if output is None:
@@ -382,7 +393,9 @@ class _Expansion:
         self.findings += broken_references(made, *names, file)
         return [made]
 
-    def _with_components(self, rendering: Rendering, closure: kustomization.Closure) -> JsonDict:
+    def _with_components(
+        self, rendering: Rendering, closure: Closure, components: list[Closure]
+    ) -> JsonDict:
         """Return the fields of an overlay with the paths of its components in the copy."""
         overlay = dict(rendering.overlay)
         listed = overlay.get("components")
@@ -391,6 +404,7 @@ class _Expansion:
             for item in listed:
                 path = posixpath.normpath(posixpath.join(rendering.folder, str(item)))
                 inner = closure_of(self.tree, path)
+                components.append(inner)
                 self.findings += [self._relative(f) for f in inner.findings]
                 for name, content in inner.files.items():
                     closure.copied.add(name, content)
@@ -417,7 +431,7 @@ class _Expansion:
         if rendering.values:
             chart.copied.add(_VALUES, dump(rendering.values, sort_keys=False).encode())
             values.append(_VALUES)
-        name = _release_name(release.name or chart.name or "release")
+        name = release_name(release.name or chart.name or "release")
         words = [f" -f {self._shown(path)}" for path in release.values_files]
         command = f"helm template {name} {self._shown(folder)}{''.join(words)}"
         used = replace(release, name=name, values_files=tuple(values))
@@ -442,7 +456,9 @@ class _Expansion:
             message = f"`{command}` failed: {error.message}"
             if error.is_missing:
                 message = f"{error.message}, and {self._shown(build.folder)} has to be rendered"
-            remedy = error.remedy or _remedy(build)
+            remedy = error.remedy or "correct it; `kustomize build` shows the same error"
+            if build.tool is Tool.HELM and not error.remedy:
+                remedy = missing_values(build.files, build.folder)
             self.findings.append(Diagnostic(Severity.ERROR, code, message, where, hint=remedy))
             return None
 
@@ -482,19 +498,3 @@ class _Expansion:
 
 def _has_objects(file: SourceFile) -> bool:
     return any(f is None for document in file.documents()[0] for _, f in entries(document))
-
-
-def _remedy(build: RenderBuild) -> str:
-    if build.tool is Tool.HELM:
-        named = values_of_chart(build.files) or "FILE"
-        return (
-            "pass the values that it needs: in reconciler.yaml, sources: [{chart: "
-            f"{build.folder}, values: [{named}]}}], or `helm template … | reconciler plan -f -`"
-        )
-    return "correct the kustomization; `kustomize build` shows the same error"
-
-
-def _release_name(name: str) -> str:
-    """Return a name that Helm accepts for a release."""
-    cleaned = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[:53].strip("-")
-    return cleaned or "release"

@@ -228,3 +228,18 @@ def values_of_chart(files: Iterable[str]) -> str:
     ``ci/*-values.yaml`` are those that a chart is tested with.
     """
     return next((path for path in sorted(files) if _OTHER_VALUES.search(path)), "")
+
+
+def release_name(name: str) -> str:
+    """Return a name that Helm accepts for a release."""
+    cleaned = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[:53].strip("-")
+    return cleaned or "release"
+
+
+def missing_values(files: Mapping[str, bytes], folder: str) -> str:
+    """Return what to do about a chart that does not render, which often lacks values."""
+    named = values_of_chart(files) or "FILE"
+    return (
+        "pass the values that it needs: in reconciler.yaml, sources: [{chart: "
+        f"{folder}, values: [{named}]}}], or `helm template … | reconciler plan -f -`"
+    )

@@ -17,10 +17,10 @@ from reconciler.desired.sources import listed
 from reconciler.desired.sources.chart import CHART
 from reconciler.desired.sources.gitops import Rendering, Tool
 from reconciler.desired.sources.kustomization import NAMES, Closure, closure_of
-from reconciler.desired.sources.tree import OutsideTreeError, Tree, TreeLimitError
+from reconciler.desired.sources.tree import OutsideTreeError, TreeLimitError
+from reconciler.desired.sources.work import MeteredTree
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
-from reconciler.model.text.paths import is_below
 from reconciler.source.document import Document
 from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
 
@@ -72,7 +72,7 @@ def has_sources(files: Iterable[SourceFile]) -> bool:
     return False
 
 
-def detect(files: Sequence[SourceFile], tree: Tree, below: str) -> Detected:
+def detect(files: Sequence[SourceFile], tree: MeteredTree, below: str) -> Detected:
     """Return the sources of the fleet whose folder is ``below`` in the tree."""
     stated = listed.stated_sources(files)
     if stated is not None:
@@ -94,7 +94,7 @@ def detect(files: Sequence[SourceFile], tree: Tree, below: str) -> Detected:
 
 
 def _plain_files(
-    files: Sequence[SourceFile], charts: Sequence[str], closures: Collection[Closure], below: str
+    files: Sequence[SourceFile], charts: Collection[str], closures: Collection[Closure], below: str
 ) -> tuple[list[SourceFile], list[Diagnostic]]:
     """Return the files that are read as they are, and findings on those that nothing reads."""
     owned = {path for closure in closures for path in closure.files}
@@ -114,7 +114,7 @@ def _plain_files(
     return plain, unlisted
 
 
-def _helmfiles(charts: Sequence[str], tree: Tree, below: str) -> Iterator[Diagnostic]:
+def _helmfiles(charts: Collection[str], tree: MeteredTree, below: str) -> Iterator[Diagnostic]:
     """Yield a warning for each helmfile around a chart, which is rendered without its values."""
     folders: set[str] = set()
     for chart in charts:
@@ -145,22 +145,27 @@ def _folder(path: str) -> str:
     return path.rpartition("/")[0] or "."
 
 
-def _chart_folders(files: Iterable[SourceFile]) -> list[str]:
+def _chart_folders(files: Iterable[SourceFile]) -> dict[str, None]:
     """Return the folders of charts, without the charts inside another."""
     every = sorted(_folder(f.path) for f in files if f.path.rpartition("/")[2] == CHART)
-    found: list[str] = []
+    found: dict[str, None] = {}
     for folder in every:
         if not _is_in(folder, found):
-            found.append(folder)
+            found[folder] = None
     return found
 
 
-def _is_in(path: str, folders: Iterable[str]) -> bool:
-    return any(is_below(path, folder) for folder in folders)
+def _is_in(path: str, folders: Collection[str]) -> bool:
+    """Return whether a path is one of the folders, or anything in one."""
+    while path not in folders:
+        if not path or path == ".":
+            return False
+        path = posixpath.dirname(path) or "."
+    return True
 
 
 def _closures(
-    folders: Iterable[str], tree: Tree, below: str, found: Detected
+    folders: Iterable[str], tree: MeteredTree, below: str, found: Detected
 ) -> dict[str, Closure]:
     closures: dict[str, Closure] = {}
     for folder in folders:
@@ -169,6 +174,8 @@ def _closures(
             closures[path] = closure_of(tree, path)
         except (OutsideTreeError, TreeLimitError) as error:
             found.findings.append(tree_finding(error, Place(folder, 1, 1)))
+        if tree.is_exhausted:
+            break
     return closures
 
 
@@ -266,7 +273,11 @@ def _alternatives(roots: dict[str, Closure]) -> list[list[str]]:
 
 
 def _detect_stated(
-    files: Sequence[SourceFile], tree: Tree, below: str, document: Document, items: list[JsonDict]
+    files: Sequence[SourceFile],
+    tree: MeteredTree,
+    below: str,
+    document: Document,
+    items: list[JsonDict],
 ) -> Detected:
     """Return the sources that reconciler.yaml lists; nothing else of the folder is read."""
     found = Detected(reads_gitops=any("gitops" in item for item in items))

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from reconciler.desired.sources.tree import LISTED_MAX, Tree, TreeLimitError, files_below
+from reconciler.desired.sources.work import MeteredTree
 from reconciler.model.json import JsonDict
 from reconciler.source.document import parse_documents
 from reconciler.source.schema import value_at
@@ -33,12 +33,13 @@ _ASKS: Final = {
 _EVERY_CLUSTER: Final = {"matchLabels": {"argocd.argoproj.io/secret-type": "cluster"}}
 """The selector of all clusters that have a Secret."""
 _TEMPLATE: Final = re.compile(r"\{\{-?([^{}\n]*(?:(?:\{(?!\{)|\}(?!\}))[^{}\n]*)*)\}\}")
-_INDEX: Final = re.compile(r"index\s+\.?([\w.]+)\s+(\d+)|([\w.]+)\[(\d+)\]")
+_INDEX: Final = re.compile(r"index\s+\.?([\w.]+)\s+([0-9]{1,9})|([\w.]+)\[([0-9]{1,9})\]")
+"""An index; no list has one of more digits."""
 _KEY: Final = re.compile(r"""index\s+\.?([\w.]+)\s+["'`]([^"'`]+)["'`]""")
 _BESIDE: Final = ("selector", "template")
 """Fields beside the one that names a generator."""
 _ELEMENTS_MAX: Final = 1000
-_LEVELS_MAX: Final = 8
+_CHARACTERS_OF_A_STEP: Final = 50
 _DEPTH_MAX: Final = 2
 """A matrix or merge may contain one more level of them."""
 
@@ -53,7 +54,7 @@ class Surroundings(NamedTuple):
     A cluster is the data of its Secret.
     """
 
-    tree: Tree
+    tree: MeteredTree
     folder: str
     clusters: Sequence[JsonDict] = ()
 
@@ -72,7 +73,7 @@ def elements_of(generator: JsonDict, around: Surroundings, depth: int = 0) -> li
         case ["git"]:
             found = _of_git(mapping(generator["git"]), around.tree, around.folder)
         case ["clusters"]:
-            found = _of_clusters(mapping(generator["clusters"]), around.clusters)
+            found = _of_clusters(mapping(generator["clusters"]), around)
         case ["matrix"] if depth < _DEPTH_MAX:
             found = _product(items(value_at(generator, ("matrix", "generators"))), around, depth)
         case ["merge"] if depth < _DEPTH_MAX:
@@ -110,17 +111,17 @@ def _listed(spec: JsonDict) -> list[JsonDict] | None:
     return items(data) if isinstance(data, list) else None
 
 
-def _of_clusters(spec: JsonDict, clusters: Sequence[JsonDict]) -> list[JsonDict] | None:
+def _of_clusters(spec: JsonDict, around: Surroundings) -> list[JsonDict] | None:
     """Return the parameters of the clusters that a selector chooses, None if none is known."""
     selector = mapping(spec.get("selector"))
-    if not clusters:
-        return _with_values([{}], spec) if selector in ({}, _EVERY_CLUSTER) else None
+    if not around.clusters:
+        return _with_values([{}], spec, around.tree) if selector in ({}, _EVERY_CLUSTER) else None
     chosen = [
         _of_cluster(secret)
-        for secret in clusters
+        for secret in around.clusters
         if _is_selected(mapping(value_at(secret, ("metadata", "labels"))), selector)
     ]
-    return _with_values(chosen, spec)
+    return _with_values(chosen, spec, around.tree)
 
 
 def _of_cluster(secret: JsonDict) -> JsonDict:
@@ -136,23 +137,29 @@ def _of_cluster(secret: JsonDict) -> JsonDict:
     }
 
 
-def _of_git(spec: JsonDict, tree: Tree, folder: str) -> list[JsonDict] | None:
+def _of_git(spec: JsonDict, tree: MeteredTree, folder: str) -> list[JsonDict] | None:
     directories, files = spec.get("directories"), spec.get("files")
     prefix = text(spec.get("pathParamPrefix"))
     if isinstance(directories, list):
-        paths = _matching(_folders(tree, folder), items(directories), folder)
-        return _with_values([_with_path({}, path, "", prefix) for path in paths], spec)
+        paths = _matching(tree, tree.folders_below(folder), items(directories), folder)
+        return _with_values([_with_path({}, path, "", prefix) for path in paths], spec, tree)
     if not isinstance(files, list):
         return None
     found: list[JsonDict] = []
-    for path in _matching(files_below(tree, folder, LISTED_MAX), items(files), folder):
-        data = _parsed(tree.read(posixpath.join(folder, path)) or b"")
+    for path in _matching(tree, tree.files_below(folder), items(files), folder):
+        data = _parsed_file(tree, posixpath.normpath(posixpath.join(folder, path)))
         above, name = posixpath.dirname(path) or ".", posixpath.basename(path)
         found += [
             _with_path(one, above, name, prefix)
             for one in (items(data) if isinstance(data, list) else [mapping(data)])
         ]
-    return _with_values(found, spec)
+    return _with_values(found, spec, tree)
+
+
+def _parsed_file(tree: MeteredTree, path: str) -> object:
+    """Return the data of a YAML or JSON file of the tree, None if it is neither."""
+    documents, findings = tree.documents(path, tree.read(path) or b"")
+    return documents[0].data if documents and not findings else None
 
 
 def _parsed(content: bytes) -> object:
@@ -179,10 +186,10 @@ def _normalized(name: str) -> str:
     return re.sub(r"[^a-z0-9.-]", "-", name.lower())
 
 
-def _with_values(found: list[JsonDict], spec: JsonDict) -> list[JsonDict]:
+def _with_values(found: list[JsonDict], spec: JsonDict, tree: MeteredTree) -> list[JsonDict]:
     """Return parameters with ``values`` of their generator, which may refer to the others."""
     values = mapping(spec.get("values"))
-    return [{**one, "values": fill(values, one)} for one in found] if values else found
+    return [{**one, "values": fill(values, one, tree)} for one in found] if values else found
 
 
 def _product(
@@ -195,7 +202,7 @@ def _product(
     for generator in generators:
         combined: list[JsonDict] = []
         for before in found:
-            filled = mapping(fill(generator, before))
+            filled = mapping(fill(generator, before, around.tree))
             for element in elements_of(filled, around, depth + 1):
                 combined.append(_over(before, element))
                 if len(combined) > _ELEMENTS_MAX:
@@ -250,68 +257,64 @@ def _is_selected(element: JsonDict, selector: JsonDict) -> bool:
     return True
 
 
-def _matching(paths: Iterator[str], patterns: Sequence[JsonDict], folder: str) -> Iterator[str]:
+def _matching(
+    tree: MeteredTree, paths: Sequence[str], patterns: Sequence[JsonDict], folder: str
+) -> Iterator[str]:
     """Yield the paths, relative to a folder, that the patterns choose and do not exclude."""
-    chosen = [text(p.get("path")) for p in patterns if p.get("exclude") is not True]
-    excluded = [text(p.get("path")) for p in patterns if p.get("exclude") is True]
+    chosen = [_names(p) for p in patterns if p.get("exclude") is not True]
+    excluded = [_names(p) for p in patterns if p.get("exclude") is True]
+    steps = sum(len(names) + 1 for names in (*chosen, *excluded))
+    start = 0 if folder == "." else len(folder) + 1
     for path in paths:
-        below = posixpath.relpath(path, folder)
-        if not any(_matches(below, p) for p in excluded) and any(
-            _matches(below, p) for p in chosen
+        tree.charge(steps)
+        below = path[start:]
+        parts = below.split("/")
+        if not any(_matches(parts, names) for names in excluded) and any(
+            _matches(parts, names) for names in chosen
         ):
             yield below
 
 
-def _matches(path: str, pattern: str) -> bool:
+def _names(pattern: JsonDict) -> list[str]:
+    """Return the names in a pattern of paths, with each ``**`` once in a row."""
+    names = posixpath.normpath(text(pattern.get("path"))).split("/")
+    return [n for at, n in enumerate(names) if n != "**" or names[at - 1 : at] != ["**"]]
+
+
+def _matches(parts: Sequence[str], names: Sequence[str]) -> bool:
     """Return whether a path matches a pattern, in which ``**`` stands for any folders."""
-    names = posixpath.normpath(pattern).split("/")
     reached = {0} | ({1} if names[0] == "**" else set())
-    for part in path.split("/"):
+    for part in parts:
         following: set[int] = set()
         for at in reached:
             if at < len(names) and names[at] == "**":
                 following |= {at, at + 1}
             elif at < len(names) and fnmatch.fnmatchcase(part, names[at]):
                 following.add(at + 1)
+        if not following:
+            return False
         reached = following | {at + 1 for at in following if at < len(names) and names[at] == "**"}
     return len(names) in reached
 
 
-def _folders(tree: Tree, top: str) -> Iterator[str]:
-    """Yield the folders below one, in the order of a walk.
+def fill(value: object, element: JsonDict, tree: MeteredTree) -> object:
+    """Return a template with the parameters of an element filled in; others stay as they are.
 
     Raises:
-        TreeLimitError: there are too many.
+        TreeLimitError: the text becomes too long.
     """
-    count = 0
-    stack = [(top, 0)]
-    while stack:
-        folder, depth = stack.pop()
-        if folder != top:
-            yield folder
-        below = [
-            (posixpath.normpath(posixpath.join(folder, name)), depth + 1)
-            for name, is_folder in tree.entries(folder) or ()
-            if is_folder and not name.startswith(".") and depth < _LEVELS_MAX
-        ]
-        count += len(below)
-        if count > LISTED_MAX:
-            raise TreeLimitError(f"more than {LISTED_MAX} folders")
-        stack.extend(reversed(below))
-
-
-def fill(value: object, element: JsonDict) -> object:
-    """Return a template with the parameters of an element filled in; others stay as they are."""
     if isinstance(value, dict):
-        return {k: fill(v, element) for k, v in value.items()}
+        return {k: fill(v, element, tree) for k, v in value.items()}
     if isinstance(value, list):
-        return [fill(v, element) for v in value]
+        return [fill(v, element, tree) for v in value]
     if not isinstance(value, str):
         return value
 
     def replace(match: re.Match[str]) -> str:
         found = _parameter(element, match[1].strip().removesuffix("-").strip())
-        return plain(found) if isinstance(found, str | int | bool) else match[0]
+        filled = plain(found) if isinstance(found, str | int | bool) else match[0]
+        tree.charge(1 + len(filled) // _CHARACTERS_OF_A_STEP)
+        return filled
 
     return _TEMPLATE.sub(replace, value)
 

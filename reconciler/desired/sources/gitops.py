@@ -7,6 +7,7 @@ in another repository are named in a finding.
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -26,7 +27,8 @@ from reconciler.desired.sources.generators import (
     strings,
     text,
 )
-from reconciler.desired.sources.tree import OutsideTreeError, Tree, join_path
+from reconciler.desired.sources.tree import OutsideTreeError, join_path
+from reconciler.desired.sources.work import MeteredTree
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.text.quoting import quote_value
@@ -119,6 +121,7 @@ _KUSTOMIZE_FIELDS: Final = (
     *("commonAnnotations", "namespace"),
 )
 _APPLICATIONS_MAX: Final = 200
+_COUNT: Final = re.compile(r"[0-9]{1,9}")
 _NAME_MAX: Final = 253
 """The length of the longest name that Kubernetes accepts."""
 
@@ -128,7 +131,9 @@ def is_gitops(entry: Entry) -> bool:
     return (group_of(entry.api_version), entry.kind) in _READERS
 
 
-def renderings_of(entry: Entry, tree: Tree, folder: str, others: OtherObjects) -> Iterator[Found]:
+def renderings_of(
+    entry: Entry, tree: MeteredTree, folder: str, others: OtherObjects
+) -> Iterator[Found]:
     """Yield the renderings that an object asks for; ``folder`` is the one that paths start at."""
     reader = _READERS.get((group_of(entry.api_version), entry.kind))
     if reader is not None:
@@ -140,7 +145,7 @@ class _GitopsObject:
     """An object of Flux or Argo CD, and where what it refers to is looked up."""
 
     entry: Entry
-    tree: Tree
+    tree: MeteredTree
     folder: str
     others: OtherObjects
 
@@ -370,7 +375,8 @@ def _argo_overlay(kustomize: JsonDict) -> JsonDict:
     overlay: JsonDict = {k: kustomize[k] for k in fields}
     for number in items(overlay.get("replicas")):
         count = number.get("count")
-        number["count"] = int(count) if isinstance(count, str) and count.isdigit() else count
+        if isinstance(count, str) and _COUNT.fullmatch(count):
+            number["count"] = int(count)
     return overlay
 
 
@@ -426,7 +432,7 @@ def _application_set(found: _GitopsObject) -> Iterator[Found]:
                 yield _note(entry, at, "too-large", message, "", Severity.ERROR)
                 return
             whole = merge_values(template, mapping(find_own_template(generator)))
-            filled = mapping(fill(whole, element))
+            filled = mapping(fill(whole, element, found.tree))
             name = text(value_at(filled, ("metadata", "name"))) or entry.name
             inner = mapping(filled.get("spec"))
             yield from _sources_of_application(found, inner, ("spec", "template", "spec"), name)

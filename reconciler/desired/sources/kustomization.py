@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -18,7 +19,14 @@ from reconciler.desired.sources.addresses import (
     is_address,
     misspelled_names,
 )
-from reconciler.desired.sources.tree import CopiedFiles, OutsideTreeError, Tree, join_path
+from reconciler.desired.sources.tree import (
+    BYTES_MAX,
+    CopiedFiles,
+    OutsideTreeError,
+    TreeLimitError,
+    join_path,
+)
+from reconciler.desired.sources.work import LOADS_MAX, MeteredTree
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.text.quoting import quote_value
@@ -60,6 +68,14 @@ class Reference(NamedTuple):
 
 
 @dataclass
+class _Loads:
+    """The bytes of files that one kustomization loads, and the folders, with repetitions."""
+
+    size: int = 0
+    folders: list[str] = field(default_factory=list)
+
+
+@dataclass
 class Closure:
     """The files that a kustomization is rendered from, and what was refused.
 
@@ -75,6 +91,45 @@ class Closure:
     findings: list[Diagnostic] = field(default_factory=list)
     name_prefix: str = ""
     name_suffix: str = ""
+    loads: dict[str, _Loads] = field(default_factory=lambda: defaultdict(_Loads))
+
+    def check_loads(self, others: Iterable[Closure] = ()) -> None:
+        """Check how much kustomize would load, which loads a folder for each reference to it.
+
+        ``others`` are loaded beside this one.
+
+        Raises:
+            TreeLimitError: it is too much.
+        """
+        loads = [closure.count_loads() for closure in (self, *others)]
+        if sum(count for count, _ in loads) > LOADS_MAX:
+            raise TreeLimitError(f"more than {LOADS_MAX:,} kustomizations, with repetitions")
+        if sum(size for _, size in loads) > BYTES_MAX:
+            raise TreeLimitError(f"more than {BYTES_MAX >> 20} MiB, with repetitions")
+
+    def count_loads(self) -> tuple[int, int]:
+        """Return the number of kustomizations and bytes; a circle ends early, and counts once."""
+        done: dict[str, tuple[int, int]] = {}
+        opened: set[str] = set()
+        stack = [self.root]
+        while stack:
+            here = stack[-1]
+            below = self.loads[here].folders
+            if here not in opened:
+                opened.add(here)
+                stack += [folder for folder in below if folder not in opened]
+                continue
+            stack.pop()
+            if here not in done:
+                parts = [done.get(folder, (0, 0)) for folder in below]
+                size = self.loads[here].size + sum(size for _, size in parts)
+                done[here] = 1 + sum(count for count, _ in parts), size
+        return done[self.root]
+
+    def add_load(self, folder: str, size: int, below: Sequence[str] = ()) -> None:
+        """Note what the kustomization in a folder loads: bytes of files, and other folders."""
+        self.loads[folder].size += size
+        self.loads[folder].folders += below
 
     @property
     def files(self) -> Mapping[str, bytes]:
@@ -82,7 +137,7 @@ class Closure:
         return self.copied.files
 
 
-def kustomization_file(tree: Tree, folder: str) -> str | None:
+def kustomization_file(tree: MeteredTree, folder: str) -> str | None:
     """Return the path of the kustomization in a folder, None if there is none."""
     names = {entry.name for entry in tree.entries(folder) or () if not entry.is_folder}
     for name in NAMES:
@@ -91,7 +146,7 @@ def kustomization_file(tree: Tree, folder: str) -> str | None:
     return None
 
 
-def closure_of(tree: Tree, folder: str) -> Closure:
+def closure_of(tree: MeteredTree, folder: str) -> Closure:
     """Return the files that the kustomization in ``folder`` is rendered from.
 
     Raises:
@@ -117,13 +172,14 @@ def closure_of(tree: Tree, folder: str) -> Closure:
     return found
 
 
-def _read_kustomization(tree: Tree, folder: str, found: Closure) -> list[str]:
+def _read_kustomization(tree: MeteredTree, folder: str, found: Closure) -> list[str]:
     """Add the files of one kustomization; return the kustomizations that it refers to."""
     path = kustomization_file(tree, folder)
     content = tree.read(path) if path is not None else None
+    found.loads.pop(folder, None)  # it may have been read before, as a resource or a plugin
     if path is None or content is None:
         return []
-    documents, findings = parse_documents(path, content)
+    documents, findings = tree.documents(path, content)
     found.findings += findings
     if findings:
         return []
@@ -149,6 +205,7 @@ def _read_kustomization(tree: Tree, folder: str, found: Closure) -> list[str]:
     if folder == found.root:
         found.name_prefix = _text(data.get("namePrefix"))
         found.name_suffix = _text(data.get("nameSuffix"))
+    found.add_load(folder, len(content), folders)
     found.copied.add(path, _rewrite(data, content, dropped, is_root=folder == found.root))
     return folders
 
@@ -242,7 +299,7 @@ def overlay_refusals(fields: JsonDict, place: Place) -> Iterator[Diagnostic]:
 
 
 def _add_reference(
-    tree: Tree, folder: str, reference: Reference, document: Document, found: Closure
+    tree: MeteredTree, folder: str, reference: Reference, document: Document, found: Closure
 ) -> str | None:
     """Add what a reference names.
 
@@ -265,6 +322,7 @@ def _add_reference(
         found.findings.append(_refusal(document, pointer, "outside-source", message, hint))
         return None
     if content is not None:
+        found.add_load(folder, len(content))
         return _add_file(path, content, reference, document, found)
     if is_folder and reference.may_be_folder and kustomization_file(tree, path) is not None:
         if reference.is_plugin:

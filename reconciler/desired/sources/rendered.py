@@ -43,6 +43,7 @@ class SourceIndex:
         self._folder = folder
         self._fallback = fallback
         self._parsed = parsed
+        self._values: dict[str, list[Document]] = {}
 
     def shown(self, path: str) -> str:
         """Return a path of the tree, relative to the fleet folder."""
@@ -107,8 +108,10 @@ class SourceIndex:
             return None
         pointer = tuple(match[1].split("."))
         for path in self._patches[::-1]:
-            content = self._files.get(path)
-            for document in parse_documents(self.shown(path), content)[0] if content else ():
+            if path not in self._values:
+                content = self._files.get(path, b"")
+                self._values[path] = parse_documents(self.shown(path), content)[0]
+            for document in self._values[path]:
                 found = value_at(document.data, pointer)
                 if found is not None and str(found) == str(value):
                     return document.place(pointer)

@@ -11,6 +11,11 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from reconciler.desired.sources.tree import TreeLimitError
+
+TEXT_MAX: Final = 32 * 1024 * 1024
+"""The maximum length of a text after its variables are replaced."""
+
 _VARIABLE: Final = re.compile(r"(\$?)\$\{([A-Za-z_][A-Za-z0-9_]*)(?::?[-=]([^{}]*))?\}")
 _DISABLED: Final = re.compile(
     r"kustomize\.toolkit\.fluxcd\.io/substitute[\"']?:\s*[\"']?disabled", re.ASCII
@@ -19,9 +24,22 @@ _DOCUMENT: Final = re.compile(r"^---[ \t]*$", re.MULTILINE)
 
 
 def substitute(text: str, values: Mapping[str, str]) -> str:
-    """Return a text with its variables replaced; documents that disable it stay as they are."""
+    """Return a text with its variables replaced; documents that disable it stay as they are.
+
+    Raises:
+        TreeLimitError: it becomes too long.
+    """
+    length = len(text)
 
     def replace(match: re.Match[str]) -> str:
+        nonlocal length
+        value = value_of(match)
+        length += len(value) - len(match[0])
+        if length > TEXT_MAX:
+            raise TreeLimitError(f"more than {TEXT_MAX >> 20} MiB with its variables replaced")
+        return value
+
+    def value_of(match: re.Match[str]) -> str:
         escaped, name, default = match[1], match[2], match[3]
         if escaped:
             return match[0][1:]

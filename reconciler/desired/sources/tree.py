@@ -17,6 +17,8 @@ BYTES_MAX: Final = 32 * 1024 * 1024
 LISTED_MAX: Final = 50_000
 """The maximum number of files that patterns choose from."""
 DEPTH_MAX: Final = 32
+LEVELS_MAX: Final = 8
+"""The maximum depth of the folders that patterns choose from."""
 
 
 class OutsideTreeError(ValueError):
@@ -92,6 +94,29 @@ def files_below(tree: Tree, folder: str, most: int = FILES_MAX) -> Iterator[str]
                 if count > most:
                     raise TreeLimitError(f"more than {most} files")
                 yield path
+        stack.extend(reversed(below))
+
+
+def folders_below(tree: Tree, top: str) -> Iterator[str]:
+    """Yield the folders below one, in the order of a walk.
+
+    Raises:
+        TreeLimitError: there are too many.
+    """
+    count = 0
+    stack = [(top, 0)]
+    while stack:
+        folder, depth = stack.pop()
+        if folder != top:
+            yield folder
+        below = [
+            (posixpath.normpath(posixpath.join(folder, name)), depth + 1)
+            for name, is_folder in tree.entries(folder) or ()
+            if is_folder and not name.startswith(".") and depth < LEVELS_MAX
+        ]
+        count += len(below)
+        if count > LISTED_MAX:
+            raise TreeLimitError(f"more than {LISTED_MAX} folders")
         stack.extend(reversed(below))
 
 
