@@ -22,9 +22,11 @@ from tests.placement.builders import (
     a_pool,
     a_scheduler,
     a_type,
+    apart,
     on,
     placed,
     pods,
+    rule,
     wanted,
 )
 
@@ -264,6 +266,21 @@ def test_without_a_ready_pool_a_label_of_karpenter_is_not_blamed() -> None:
     pod = _selecting(**{"karpenter.sh/capacity-type": "spot"})
     (reason,) = placed([pod]).unschedulable["default/app-0"]
     assert reason.code == "NoNodePools"
+
+
+def test_the_domains_that_a_reason_does_not_list_are_counted() -> None:
+    """Ten of fourteen racks looked like all of them."""
+    racks = [f"r{n:02}" for n in range(14)]
+    pool = a_pool("default", wanted("example.com/rack", "In", *racks))
+    world: list[Object] = []
+    for rack in racks:
+        node = a_node(f"n-{rack}", "1", labels={"example.com/rack": rack})
+        world += [*node, a_pod(f"run-{rack}", node=f"n-{rack}", labels={"app": "app"})]
+    pod = a_pod("app-0", labels={"app": "app"}, affinity=apart(rule("example.com/rack")))
+
+    reason = _reason(pool, pod, *world)
+
+    assert "r09: 1 and 4 more)" in reason.message
 
 
 def test_reasons_have_the_order_in_which_pools_are_tried() -> None:

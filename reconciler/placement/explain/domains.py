@@ -7,6 +7,7 @@ from typing import Final
 
 from reconciler.model.karpenter.labels import ZONE
 from reconciler.model.kubernetes.taint import untolerated_taints
+from reconciler.model.text.counting import format_list
 from reconciler.placement.nodes.space import Demands
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.pods.cohort import CohortView
@@ -44,8 +45,8 @@ def rule_rejection(
     if restriction is None:
         return None
     found = restriction.group.counts_for(view.stage.reach[restriction])
-    shown = sorted(found.items())[:_COUNTS_SHOWN]
-    counts = ", ".join(f"{domain}: {count}" for domain, count in shown) or "no domain"
+    listed = (f"{domain}: {count}" for domain, count in sorted(found.items()))
+    counts = format_list(listed, _COUNTS_SHOWN) or "no domain"
     hint = _spread_hint(restriction, found, view, template, templates, demands)
     rule = restriction.rule
     return Rejection(
