@@ -1,9 +1,10 @@
-"""Opens our own files without following a symbolic link that replaced them."""
+"""Opens our own files if no other user could have replaced or changed them."""
 
 from __future__ import annotations
 
 import os
 import stat
+from shlex import quote
 from typing import Final
 
 from reconciler.model.errors import StateError
@@ -32,16 +33,45 @@ def open_file(path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> in
 def refuse_special_file(path: str | os.PathLike[str]) -> None:
     """Refuse a link, a pipe, a device and a folder in the place of a file that may exist.
 
+    A file that every user may write is refused as well: the state decides what is terminated.
+
     Raises:
         StateError: it is one.
     """
     refuse_link(path)
     try:
-        mode = os.lstat(path).st_mode
+        status = os.lstat(path)
     except OSError:  # there is none, or no longer: another connection has committed
         return
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISREG(status.st_mode):
         raise StateError("is not a regular file", where=os.fspath(path), remedy=_REMEDY)
+    if may_be_written_by_all(status.st_mode):
+        raise StateError(
+            "every user of this machine can change the recorded state",
+            where=os.fspath(path),
+            remedy=f"check who did, then run `chmod o-w {quote(os.fspath(path))}`",
+        )
+    _refuse_file_of_another_user(path, status)
+
+
+def _refuse_file_of_another_user(path: str | os.PathLike[str], status: os.stat_result) -> None:
+    """Refuse a file of another user in a folder in which every user may create files.
+
+    Such a folder is usual for a volume of a container, which has no other users.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    if not may_be_written_by_all(os.stat(folder).st_mode) or status.st_uid in (0, os.geteuid()):
+        return
+    raise StateError(
+        "belongs to another user, and every user can create files in its folder",
+        where=os.fspath(path),
+        remedy=f"run `chmod o-w {quote(folder)}`, or pass another location with --state",
+    )
+
+
+def may_be_written_by_all(mode: int) -> bool:
+    """Return whether every user may write a file or a folder of this mode; Windows has no modes."""
+    return os.name == "posix" and bool(mode & stat.S_IWOTH)
 
 
 def refuse_link(path: str | os.PathLike[str]) -> None:

@@ -72,3 +72,42 @@ def test_a_clone_of_an_older_release_becomes_private(work: Path) -> None:
     clone.chmod(0o755)
     assert main(words) == 0
     assert stat.S_IMODE(clone.stat().st_mode) == 0o700
+
+
+READING = (["status"], ["history"], ["plan", "--set", "cluster=embedded"], ["state", "check"])
+
+
+@attack(Threat.OWNERSHIP, "another user of the machine who changes the recorded state")
+@pytest.mark.parametrize("name", ["state.db", "state.db-wal", "state.db-shm", "state.db-journal"])
+@pytest.mark.parametrize("words", READING, ids=lambda words: words[0])
+def test_a_state_that_every_user_can_change_is_not_used(
+    words: list[str], name: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guard: ``may_be_written_by_all`` in ``refuse_special_file``."""
+    file = work / "kept" / name
+    file.touch()
+    usual = file.stat().st_mode
+    file.chmod(0o666)
+    assert main([*words, "fleet", "--state", str(work / "kept")]) == 1
+    (output,) = capsys.readouterr().err.splitlines()
+    assert "every user of this machine can change" in output
+    assert f"chmod o-w {file}" in output
+    file.chmod(usual & 0o600)
+    main([*words, "fleet", "--state", str(work / "kept")])
+    assert "chmod" not in capsys.readouterr().err
+
+
+@attack(Threat.OWNERSHIP, "a recorded state that another user put into a folder for all users")
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root to chown")
+def test_a_state_of_another_user_in_a_folder_for_all_is_not_used(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guard: ``_refuse_file_of_another_user``. Volumes of containers are such folders."""
+    kept = work / "kept"
+    kept.chmod(0o1777)
+    assert main(["status", "fleet", "--state", str(kept)]) == 0
+    os.chown(kept / "state.db", 12345, -1)
+    assert main(["status", "fleet", "--state", str(kept)]) == 1
+    assert f"chmod o-w {kept}" in capsys.readouterr().err
+    kept.chmod(0o755)
+    assert main(["status", "fleet", "--state", str(kept)]) == 0
