@@ -20,6 +20,17 @@ _TOOLS: Final = (
 )
 """Parts of an environment's path, and the command of the tool that keeps its environments there."""
 
+_EXTRAS: Final = {
+    "boto3": "aws",
+    "botocore": "aws",
+    "kubernetes": "kubernetes",
+    "moto": "embedded",
+    "psycopg": "postgres",
+    "urllib3": "aws",
+    **dict.fromkeys(("jinja2", "prometheus_client", "starlette", "uvicorn"), "web"),
+}
+"""The extra that installs a package, by the name under which it is imported."""
+
 
 @dataclass(frozen=True, slots=True)
 class Installation:
@@ -88,18 +99,6 @@ def _source_of(origin: str) -> tuple[str, bool]:
 def install_remedy(extra: str) -> str:
     """Return what a user whose installation lacks an extra has to do."""
     return f"run `{current_installation().command_for(extra)}`"
-
-
-_EXTRAS: Final = {
-    "boto3": "aws",
-    "botocore": "aws",
-    "kubernetes": "kubernetes",
-    "moto": "embedded",
-    "psycopg": "postgres",
-    "urllib3": "aws",
-    **dict.fromkeys(("jinja2", "prometheus_client", "starlette", "uvicorn"), "web"),
-}
-"""The extra that installs a package, by the name under which it is imported."""
 
 
 def extra_remedy(module: str) -> str:

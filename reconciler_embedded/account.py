@@ -23,6 +23,22 @@ if TYPE_CHECKING:
 _BY_ID: Final = frozenset({"resource-id"})
 _WILDCARDS: Final = frozenset("*?[\\")
 
+_READS: Final = ("Describe", "Get", "List")
+_REMEMBERED: Final = frozenset({"ec2", "iam", "ssm"})
+"""The services whose answers depend only on the account, not on the time or a queue."""
+_ANSWERS_MAX: Final = 500
+
+_FORGOTTEN_AFTER: Final = timedelta(hours=1)
+_RUNNING: Final = ("running", 16)
+_PENDING: Final = ("pending", 0)
+_SHUTTING_DOWN: Final = ("shutting-down", 32)
+_TERMINATED: Final = ("terminated", 48)
+_IMAGE_NAME: Final = "al2023-ami-2023.0.20260101.0-kernel-6.12-{arch}"
+_PUBLISHED: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_IMAGES: Final = {"x86_64": "ami-0000000000000a64d", "arm64": "ami-0000000000000a264"}
+_CLOSED: Final[deque[str]] = deque()
+"""The numbers of unreachable accounts that moto still keeps."""
+
 
 def find_tags_by_id(backend: TagBackend) -> None:
     """Make a backend of moto answer ``describe_tags`` for ids from their own tags only."""
@@ -39,23 +55,6 @@ def find_tags_by_id(backend: TagBackend) -> None:
         return few.describe_tags({"resource-id": [*ids]})
 
     backend.describe_tags = describe  # type: ignore[method-assign]  # moto has no interface for it
-
-
-_READS: Final = ("Describe", "Get", "List")
-_REMEMBERED: Final = frozenset({"ec2", "iam", "ssm"})
-"""The services whose answers depend only on the account, not on the time or a queue."""
-_ANSWERS_MAX: Final = 500
-
-_FORGOTTEN_AFTER: Final = timedelta(hours=1)
-_RUNNING: Final = ("running", 16)
-_PENDING: Final = ("pending", 0)
-_SHUTTING_DOWN: Final = ("shutting-down", 32)
-_TERMINATED: Final = ("terminated", 48)
-_IMAGE_NAME: Final = "al2023-ami-2023.0.20260101.0-kernel-6.12-{arch}"
-_PUBLISHED: Final = datetime(2026, 1, 1, tzinfo=UTC)
-_IMAGES: Final = {"x86_64": "ami-0000000000000a64d", "arm64": "ami-0000000000000a264"}
-_CLOSED: Final[deque[str]] = deque()
-"""The numbers of unreachable accounts that moto still keeps."""
 
 
 class EmbeddedAccount:

@@ -25,6 +25,12 @@ from reconciler_embedded.wire import (
 
 _FILTER: Final = "iam-instance-profile.arn"
 
+_NAMESPACE: Final = "http://ec2.amazonaws.com/doc/2016-11-15/"
+
+_NAMESPACE_HEALTH: Final = "http://ec2.amazonaws.com/doc/2016-11-15/"
+
+_POLL_S: Final = 0.02
+
 
 def filter_by_profile(request: Request, forward: Callable[[Request], Response]) -> Response:
     """Return the answer with only the instances whose profile matches the filter of the call."""
@@ -48,9 +54,6 @@ def filter_by_profile(request: Request, forward: Callable[[Request], Response]) 
 
 
 # Placement groups of an account, which moto lacks.
-
-
-_NAMESPACE: Final = "http://ec2.amazonaws.com/doc/2016-11-15/"
 
 
 class PlacementGroups:
@@ -88,9 +91,6 @@ class PlacementGroups:
 # The health of instances for DescribeInstanceStatus: in moto all instances are healthy.
 #
 # All running instances are healthy, except those that a test or a demo impairs.
-
-
-_NAMESPACE_HEALTH: Final = "http://ec2.amazonaws.com/doc/2016-11-15/"
 
 
 class Health:
@@ -163,9 +163,6 @@ class Health:
 
 def _format_time(at: datetime) -> str:
     return f"{at:%Y-%m-%dT%H:%M:%S}.000Z"
-
-
-_POLL_S: Final = 0.02
 
 
 def wait_for_messages(request: Request, has_messages: Callable[[str], bool]) -> Request:

@@ -41,6 +41,34 @@ _PRICED_ROWS: Final = (
 OnDemand = Callable[[str], float | None]
 """USD an hour of an instance type on demand; None if it is not sold."""
 
+_ROWS: Final = {
+    "DescribeCapacityReservations": "capacityReservationSet",
+    "DescribeImages": "imagesSet",
+    "DescribeInstances": "reservationSet",
+    "DescribeInstanceStatus": "instanceStatusSet",
+    "DescribeLaunchTemplates": "launchTemplates",
+    "DescribeSecurityGroups": "securityGroupInfo",
+    "DescribeSubnets": "subnetSet",
+    "ListInstanceProfiles": "InstanceProfiles",
+}
+"""The operations that answer by pages, with the element that holds the rows."""
+
+_ALL: Final = 1_000_000
+_PAGE_PARAMETERS: Final = ("MaxResults", "NextToken", "MaxItems", "Marker")
+
+_UNPAGED: Final = {
+    "DescribeInstances": "MaxResults",
+    "DescribeLaunchTemplates": "MaxResults",
+    "ListInstanceProfiles": "MaxItems",
+}
+"""The operations of which moto returns 15 or 100 rows if the call requests no other number."""
+
+_NAMESPACE: Final = "http://ec2.amazonaws.com/doc/2016-11-15/"
+_PRODUCTS: Final = (("Linux/UNIX", 1.0), ("Windows", 1.8), ("SUSE Linux", 1.3))
+_DAY: Final = timedelta(days=1)
+
+_PRODUCT: Final = "ProductDescription"
+
 
 def get_products(request: Request, region: str, types: Iterable[str], price: OnDemand) -> Response:
     """Return the page of products that all filters of the call accept."""
@@ -124,21 +152,6 @@ def _product(
 # Each protocol has its own format for it; the token is the number of the next row in all of them.
 
 
-_ROWS: Final = {
-    "DescribeCapacityReservations": "capacityReservationSet",
-    "DescribeImages": "imagesSet",
-    "DescribeInstances": "reservationSet",
-    "DescribeInstanceStatus": "instanceStatusSet",
-    "DescribeLaunchTemplates": "launchTemplates",
-    "DescribeSecurityGroups": "securityGroupInfo",
-    "DescribeSubnets": "subnetSet",
-    "ListInstanceProfiles": "InstanceProfiles",
-}
-"""The operations that answer by pages, with the element that holds the rows."""
-
-_ALL: Final = 1_000_000
-_PAGE_PARAMETERS: Final = ("MaxResults", "NextToken", "MaxItems", "Marker")
-
 Forward = Callable[[Request], Response]
 
 
@@ -168,14 +181,6 @@ def paginate(request: Request, forward: Forward, rows_max: int = 0) -> Response:
     if start + size < len(every):
         _add_token(root, namespace, str(start + size))
     return Response(answer.status, ET.tostring(root, encoding="utf-8"), answer.headers)
-
-
-_UNPAGED: Final = {
-    "DescribeInstances": "MaxResults",
-    "DescribeLaunchTemplates": "MaxResults",
-    "ListInstanceProfiles": "MaxItems",
-}
-"""The operations of which moto returns 15 or 100 rows if the call requests no other number."""
 
 
 def _unpaged_request(request: Request) -> Request:
@@ -211,11 +216,6 @@ def limit_rows(request: Request, rows_max: int) -> Request:
     form = nest(request.form)
     form["MaxResults"] = min(int(form.get("MaxResults") or rows_max), rows_max)
     return replace(request, body=encode_query(form))
-
-
-_NAMESPACE: Final = "http://ec2.amazonaws.com/doc/2016-11-15/"
-_PRODUCTS: Final = (("Linux/UNIX", 1.0), ("Windows", 1.8), ("SUSE Linux", 1.3))
-_DAY: Final = timedelta(days=1)
 
 
 class Listings:
@@ -286,7 +286,6 @@ class Listings:
                     }
 
 
-_PRODUCT: Final = "ProductDescription"
 _FILTERS: Final = {
     "supported-virtualization-type": lambda b: b.get("SupportedVirtualizationTypes", ()),
     "processor-info.supported-architecture": lambda b: b["ProcessorInfo"]["SupportedArchitectures"],

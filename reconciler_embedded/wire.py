@@ -18,6 +18,9 @@ from reconciler.model.json import JsonDict
 
 # The AWS SDK as the simulation uses it: with one session, which reads the API models only once.
 
+_JSON: Final = ("ssm", "sqs", "eks", "pricing", "service-quotas", "servicequotas", "savingsplans")
+_CLUSTER: Final = re.compile(r"/clusters/[^/]+")
+
 
 @cache
 def session() -> Any:
@@ -30,10 +33,6 @@ def session() -> Any:
 def service_model(service: str) -> Any:
     """Return botocore's model of a service."""
     return session()._session.get_service_model(service)  # noqa: SLF001 - boto3 gives no other way
-
-
-_JSON: Final = ("ssm", "sqs", "eks", "pricing", "service-quotas", "servicequotas", "savingsplans")
-_CLUSTER: Final = re.compile(r"/clusters/[^/]+")
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,15 @@ _RETRIES: Final = Retries(
 _CREATION_RETRIES: Final = replace(_RETRIES, statuses=(), repeats_unanswered=False)
 _REPEAT: Final = "run the command again; it edits what it posted"
 
+GITHUB_MAX: Final = 65_536
+GITLAB_MAX: Final = 1_000_000
+"""How many characters a comment may have."""
+
+ACTIONS_BOT: Final = "github-actions[bot]"
+
+TITLE_MAX: Final = 255
+"""How many characters the title of a check may have, on GitHub and on GitLab."""
+
 
 class ForgeError(ReconcilerError):
     """The API refused a call or did not answer; ``status`` is that of HTTP, 0 without one."""
@@ -145,17 +154,6 @@ def _parse_content(content: bytes, status: int, where: str) -> object:
     except (ValueError, RecursionError) as error:
         raise ForgeError("the answer is not JSON", status, where=where) from error
     return data
-
-
-GITHUB_MAX: Final = 65_536
-GITLAB_MAX: Final = 1_000_000
-"""How many characters a comment may have."""
-
-ACTIONS_BOT: Final = "github-actions[bot]"
-
-
-TITLE_MAX: Final = 255
-"""How many characters the title of a check may have, on GitHub and on GitLab."""
 
 
 class PostOutcome(StrEnum):

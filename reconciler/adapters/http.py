@@ -45,6 +45,9 @@ _MESSAGE_MAX: Final = 300
 _DIGITS_MAX: Final = 12
 _SECRET_HEADERS: Final = ("Authorization", "PRIVATE-TOKEN")
 
+_ENDS_AT: Final = ContextVar("_ENDS_AT", default=float("inf"))
+"""When the request that is being sent must be answered, by the monotonic clock."""
+
 
 class HttpFault(Enum):
     """Why there is no answer."""
@@ -315,10 +318,6 @@ def _pinned_pool(url: str, address: str, trust: str | None) -> urllib3.HTTPSConn
         assert_hostname=parts.hostname,
         server_hostname=parts.hostname,
     )
-
-
-_ENDS_AT: Final = ContextVar("_ENDS_AT", default=float("inf"))
-"""When the request that is being sent must be answered, by the monotonic clock."""
 
 
 class _TimedReader(io.RawIOBase):

@@ -21,6 +21,15 @@ from reconciler.ports.calls import Answer, Call, T, UnansweredError
 _ENDS_WITHIN_S: Final = 0.2
 """How long the end of a block waits for its thread before it abandons it."""
 
+WORKERS: Final = 16
+"""How many short calls, and how many long ones, run at a time."""
+WITHIN_S: Final = 2.0
+"""How long a pass waits for short calls, in total."""
+PATIENT_S: Final = 60.0
+"""How long it waits for calls on which interruptions do not depend."""
+_AT_LEAST_S: Final = 0.1
+"""How long it waits for a group of calls even when that time is used up."""
+
 
 def _no_cleanup() -> None:
     """Do nothing when the block ends."""
@@ -108,16 +117,6 @@ class _Workers:
             waiting[1]()
             del waiting  # or the answer would live until the next call
             self._idle.release()
-
-
-WORKERS: Final = 16
-"""How many short calls, and how many long ones, run at a time."""
-WITHIN_S: Final = 2.0
-"""How long a pass waits for short calls, in total."""
-PATIENT_S: Final = 60.0
-"""How long it waits for calls on which interruptions do not depend."""
-_AT_LEAST_S: Final = 0.1
-"""How long it waits for a group of calls even when that time is used up."""
 
 
 class ThreadedCalls:

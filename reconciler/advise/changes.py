@@ -29,6 +29,8 @@ _NEW_CONFIG: Final = b"apiVersion: reconciler/v1\nkind: Configuration\n"
 
 Files = tuple[SourceFile, ...]
 
+_NO_NEWLINE: Final = "\\ No newline at end of file\n"
+
 
 class DesiredChange(Protocol):
     """A change of the desired state."""
@@ -299,9 +301,6 @@ def _set_field(data: object, pointer: Pointer, value: Value) -> SetField:
     for step in reversed(pointer[depth + 1 :]):
         value = {str(step): value}
     return SetField(pointer[: depth + 1], value)
-
-
-_NO_NEWLINE: Final = "\\ No newline at end of file\n"
 
 
 def changed_files(before: Files, after: Files) -> tuple[tuple[SourceFile | None, SourceFile], ...]:

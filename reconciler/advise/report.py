@@ -42,6 +42,8 @@ _ONE_RUN: Final = (
     "same changes, `plan --base` states the interval of several runs, or a wider one.",
 )
 
+_ALL: Final = 100
+
 
 def render_text(report: AdviceReport, most: int) -> str:
     """Return the report with its first ``most`` proposals."""
@@ -131,9 +133,6 @@ def _row(advice: Advice) -> list[str]:
 
 def _format_monthly(amount: float) -> str:
     return f"{format_dollars(amount, signed=True)} a month"
-
-
-_ALL: Final = 100
 
 
 def _limits(report: AdviceReport) -> str:

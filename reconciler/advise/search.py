@@ -25,6 +25,21 @@ from reconciler.sweep.sweep import Sweep
 
 Selection = tuple[AdviceCandidate, ...]
 
+_FILES_WORK: Final = 6_000_000
+"""The work of all changes of files alone, in evaluated nodes: about 25 CPU seconds."""
+_WORKLOADS_WORK: Final = 1_500_000
+"""The work of all constraints of workloads."""
+_COMBINING_WORK: Final = 2_000_000
+"""The work of combinations, beyond which no more are tried."""
+_SAMPLE: Final = 4
+"""How many candidates are evaluated at least before their work decides how many more are."""
+ADDITIONS_MAX: Final = 8
+"""How many candidates that save alone are added to a combination, one after another."""
+NEUTRAL_MAX: Final = 4
+"""How many candidates that save nothing alone are then added."""
+LEAST_SHARE: Final = 0.001
+"""A candidate that saves less than this share of the current cost alone is not added."""
+
 
 @dataclass(frozen=True)
 class Judgements:
@@ -62,21 +77,6 @@ class Judgements:
 def _changes(selection: Selection) -> list[DesiredChange]:
     return [change for candidate in selection for change in candidate.changes]
 
-
-_FILES_WORK: Final = 6_000_000
-"""The work of all changes of files alone, in evaluated nodes: about 25 CPU seconds."""
-_WORKLOADS_WORK: Final = 1_500_000
-"""The work of all constraints of workloads."""
-_COMBINING_WORK: Final = 2_000_000
-"""The work of combinations, beyond which no more are tried."""
-_SAMPLE: Final = 4
-"""How many candidates are evaluated at least before their work decides how many more are."""
-ADDITIONS_MAX: Final = 8
-"""How many candidates that save alone are added to a combination, one after another."""
-NEUTRAL_MAX: Final = 4
-"""How many candidates that save nothing alone are then added."""
-LEAST_SHARE: Final = 0.001
-"""A candidate that saves less than this share of the current cost alone is not added."""
 
 JudgeAll = Callable[[Sequence[Selection]], Sequence[ChangeVerdict] | None]
 """Returns the verdicts, None if the work limit has been reached."""

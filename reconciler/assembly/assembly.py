@@ -62,8 +62,12 @@ if TYPE_CHECKING:
     from reconciler.ports.progress import Notifier
     from reconciler.ports.state import Shelf
 
-
-# The ports of ``reconciler check``.
+UNNAMED_CLUSTER: Final = Diagnostic(
+    Severity.WARNING,
+    "cluster-not-named",
+    "clusterName is not set; `apply` and `run` require it in a real AWS account",
+    hint="set clusterName in reconciler.yaml",
+)
 
 
 @dataclass(frozen=True)
@@ -103,14 +107,6 @@ def check_inputs(request: FleetRequest, environment: Environment | None = None) 
         compute_of(settings, catalog, environment),
         catalog,
     )
-
-
-UNNAMED_CLUSTER: Final = Diagnostic(
-    Severity.WARNING,
-    "cluster-not-named",
-    "clusterName is not set; `apply` and `run` require it in a real AWS account",
-    hint="set clusterName in reconciler.yaml",
-)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,11 @@ if TYPE_CHECKING:
 
 KEY_VARIABLE: Final = "RECONCILER_ANONYMIZE_KEY"
 
+_VERSIONS: Final = {
+    "NodeClaim": "karpenter.sh/v1",
+    "EC2NodeClass": "karpenter.k8s.aws/v1",
+}
+
 
 def read_key() -> bytes | None:
     """Return the key of the environment, None without one.
@@ -189,12 +194,6 @@ def _custom_catalog(request: FleetRequest) -> object:
             f"not JSON: {error}", where=request.catalog, remedy="pass a catalog in JSON"
         ) from error
     return found
-
-
-_VERSIONS: Final = {
-    "NodeClaim": "karpenter.sh/v1",
-    "EC2NodeClass": "karpenter.k8s.aws/v1",
-}
 
 
 def objects_of_fleet(request: FleetRequest) -> list[Any]:

@@ -42,6 +42,13 @@ if TYPE_CHECKING:
 
     Resolve = Callable[[EC2NodeClass], EC2NodeClass]
 
+_GENERATORS: Final = (".tpl", ".tmpl", ".gotmpl", ".tftpl", ".tf", ".jsonnet", ".libsonnet", ".cue")
+"""Files that objects are made from, by tools of which only Helm is run, for the files of charts."""
+
+_UNREAD_NAMED: Final = 3
+
+_NODES_SHOWN: Final = 10
+
 
 def has_other_provider(fleet: Fleet, settings: Settings) -> bool:
     """Return whether Karpenter decides, and no NodePool has a node class of EC2."""
@@ -219,10 +226,6 @@ def with_one_region(request: FleetRequest, head: Fleet, base: sources.Base | Non
     return replace_request(request, settings=(*request.settings, region))
 
 
-_GENERATORS: Final = (".tpl", ".tmpl", ".gotmpl", ".tftpl", ".tf", ".jsonnet", ".libsonnet", ".cue")
-"""Files that objects are made from, by tools of which only Helm is run, for the files of charts."""
-
-
 def _unread_changes(request: FleetRequest) -> Iterator[Diagnostic]:
     """Yield that changed files, which objects may be made from, are not read."""
     if request.base is None or request.repo or request.ref:
@@ -250,9 +253,6 @@ def _unread_changes(request: FleetRequest) -> Iterator[Diagnostic]:
         f"objects that are made from {them} are not included",
         hint="pass the objects that it renders with -f",
     )
-
-
-_UNREAD_NAMED: Final = 3
 
 
 def _is_of_chart(folder: str, name: str) -> bool:
@@ -414,9 +414,6 @@ def pools_of_base(request: FleetRequest) -> frozenset[str]:
     base = sources.read_base(request)
     objects = base.objects if base is not None else ()
     return frozenset(o["metadata"]["name"] for o in objects if o["kind"] == "NodePool")
-
-
-_NODES_SHOWN: Final = 10
 
 
 def with_removal(inputs: Inputs, request: FleetRequest) -> Inputs:

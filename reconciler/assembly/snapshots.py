@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _FORMS: Final = "pass a file, -, s3://BUCKET/KEY, https://HOST/PATH or git:REF:PATH"
 
+GIT_BYTES_MAX: Final = 256 * 2**20
+"""A snapshot in git, in bytes: git unpacks an object in one piece of memory."""
+AUTHOR: Final = "reconciler <reconciler@noreply.invalid>"
+_DESTINATION_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(://|::)")
+_DESTINATION_FORMS: Final = "pass a file, -, s3://BUCKET/KEY or git:BRANCH:PATH"
+
 
 class NamedContent(NamedTuple):
     """What a snapshot contains, and its name in messages, without secrets."""
@@ -94,13 +100,6 @@ def _read_git_file(place: str, request: FleetRequest) -> bytes:
             request.repo, clones_folder(request.state), ref, path, GIT_BYTES_MAX
         )
     return read_blob(request.path or ".", ref, path, GIT_BYTES_MAX)
-
-
-GIT_BYTES_MAX: Final = 256 * 2**20
-"""A snapshot in git, in bytes: git unpacks an object in one piece of memory."""
-AUTHOR: Final = "reconciler <reconciler@noreply.invalid>"
-_DESTINATION_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(://|::)")
-_DESTINATION_FORMS: Final = "pass a file, -, s3://BUCKET/KEY or git:BRANCH:PATH"
 
 
 @dataclass(frozen=True, slots=True)

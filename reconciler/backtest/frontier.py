@@ -32,6 +32,10 @@ _TRADED: Final = frozenset({"packing", "consolidation_search", "eviction_cost"})
 """The settings that trade cost for evictions."""
 """The prices of an eviction of the points, in USD, besides none."""
 
+HEADINGS: Final = (
+    "", "side", "cost", "above minimum", "evictions", "per pod-day", "waiting p50", "p99",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Tradeoff:
@@ -162,11 +166,6 @@ def _efficient_sides(sides: Mapping[str, SideResult]) -> Collection[str]:
 
 def _is_equal(one: SideResult, other: SideResult) -> bool:
     return (one.dollars, one.evictions) == (other.dollars, other.evictions)
-
-
-HEADINGS: Final = (
-    "", "side", "cost", "above minimum", "evictions", "per pod-day", "waiting p50", "p99",
-)  # fmt: skip
 
 
 def frontier_rows(

@@ -21,6 +21,11 @@ _NONE: Final = "<none>"
 """The value of kube-state-metrics for a pod without an owner."""
 _LABEL: Final = re.compile(r"^(?:label|annotation|nodeselector)_")
 
+_AMOUNTS_MAX: Final = {"cpu": 1e6, "memory": 1e15, "ephemeral_storage": 1e16}
+"""More than any machine has; in cores and bytes."""
+_COUNT_MAX: Final = 1e6
+_BYTES_MAX: Final = 1e15
+
 
 class Family(StrEnum):
     """The metrics that are read, by their names."""
@@ -78,12 +83,6 @@ class PodFacts:
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
     is_unmeasured: bool = False
-
-
-_AMOUNTS_MAX: Final = {"cpu": 1e6, "memory": 1e15, "ephemeral_storage": 1e16}
-"""More than any machine has; in cores and bytes."""
-_COUNT_MAX: Final = 1e6
-_BYTES_MAX: Final = 1e15
 
 
 _Join = Callable[[PodFacts, Mapping[str, str], float], None]

@@ -52,6 +52,23 @@ _COMPARED: Final = (
     *("evictions", "commands", "unplaced"),
 )
 
+FRONTIER_TITLE: Final = "Cost and evictions"
+FRONTIER_NOTE: Final = "* No other side costs at most as much with at most as many evictions."
+
+GAP_TITLE: Final = "What the cost consists of"
+_GAP_LINES: Final = (
+    ("minimum without any constraint", "unconstrained"),
+    ("DaemonSets and system overhead", "overhead"),
+    ("capacity types of NodePools", "capacity_types"),
+    ("other requirements of NodePools", "node_pool_requirements"),
+    ("requirements of pods", "pod_requirements"),
+    ("limits of pods on one host", "host_rules"),
+    ("whole nodes only", "whole_nodes"),
+    ("other rules between pods", "pod_rules"),
+    ("past decisions", "past_decisions"),
+    ("nodes without pods", "idle_nodes"),
+)
+
 
 def backtest_of(
     begin: datetime, until: datetime, rounded: int, results: dict[str, list[SideResult]]
@@ -164,10 +181,6 @@ def _compared(backtest: Backtest) -> list[str]:
     return [name for name in backtest.sides if name in COMPARED]
 
 
-FRONTIER_TITLE: Final = "Cost and evictions"
-FRONTIER_NOTE: Final = "* No other side costs at most as much with at most as many evictions."
-
-
 def gap_rows(backtest: Backtest) -> list[list[str]]:
     """Return the causes of the cost with one column for each side; empty if they are unknown."""
     sides = {name: side for name, side in backtest.sides.items() if side.gap is not None}
@@ -184,21 +197,6 @@ def _format_part(side: SideResult, name: str) -> str:
     amount: float = getattr(side.gap, name)
     share = amount / side.dollars if side.dollars else 0.0
     return f"{format_dollars(amount)} ({share:.1%})"
-
-
-GAP_TITLE: Final = "What the cost consists of"
-_GAP_LINES: Final = (
-    ("minimum without any constraint", "unconstrained"),
-    ("DaemonSets and system overhead", "overhead"),
-    ("capacity types of NodePools", "capacity_types"),
-    ("other requirements of NodePools", "node_pool_requirements"),
-    ("requirements of pods", "pod_requirements"),
-    ("limits of pods on one host", "host_rules"),
-    ("whole nodes only", "whole_nodes"),
-    ("other rules between pods", "pod_rules"),
-    ("past decisions", "past_decisions"),
-    ("nodes without pods", "idle_nodes"),
-)
 
 
 def notes_of(backtest: Backtest) -> list[str]:

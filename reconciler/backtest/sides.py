@@ -31,6 +31,9 @@ from reconciler.simulate.report import Report, report_of
 _HOUR: Final = timedelta(hours=1)
 _DIGITS: Final = 6
 
+PASSES_MAX: Final = 2_000_000
+"""The maximum number of passes of one side of a backtest."""
+
 
 @dataclass(frozen=True, slots=True)
 class CpuMemory:
@@ -123,10 +126,6 @@ def utilization(steps: Sequence[UtilizationStep], end: datetime) -> Utilization:
 
 def _share(requested: float, allocatable: float) -> float:
     return round(requested / allocatable, _DIGITS) if allocatable else 0.0
-
-
-PASSES_MAX: Final = 2_000_000
-"""The maximum number of passes of one side of a backtest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,9 @@ from reconciler.model.text.counting import format_count
 from reconciler.model.text.money import format_dollars
 from reconciler.render.layout import table
 
+_LISTS: Final = {"namespaces": "namespace", "matchLabelKeys": "label", "mismatchLabelKeys": "label"}
+"""Lists of names within pod affinity and spread, and what they name."""
+
 
 class _Names:
     """A number for each name, in the order in which names occur."""
@@ -199,10 +202,6 @@ def _without_names(data: object, names: _Names, key: str = "") -> object:
     if isinstance(data, dict):
         return {k: _without_names(v, names, k) for k, v in data.items()}
     return data
-
-
-_LISTS: Final = {"namespaces": "namespace", "matchLabelKeys": "label", "mismatchLabelKeys": "label"}
-"""Lists of names within pod affinity and spread, and what they name."""
 
 
 def _anonymize_selector(selector: LabelSelector, names: _Names) -> LabelSelector:

@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 
 DEFAULT_FACTS: Final = ClassFacts()
 
+RESOLVED_MAX: Final = 16
+"""Maximum number of node class facts for which types are cached: up to 7 MB each, 30 ms to build.
+
+Facts change while a daemon runs, with each capacity reservation and each node whose memory is
+measured. Without a limit the cache would retain every state that ever existed.
+"""
+
 
 class LazyTypes(Sequence[InstanceType]):
     """The types of a catalog in order, each created on first use."""
@@ -153,14 +160,6 @@ class Catalog:
         """Return why a type can never be launched, or None."""
         del name
         return None
-
-
-RESOLVED_MAX: Final = 16
-"""Maximum number of node class facts for which types are cached: up to 7 MB each, 30 ms to build.
-
-Facts change while a daemon runs, with each capacity reservation and each node whose memory is
-measured. Without a limit the cache would retain every state that ever existed.
-"""
 
 
 class BundledCatalog(Catalog):

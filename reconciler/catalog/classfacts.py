@@ -20,6 +20,11 @@ from reconciler.model.text.quoting import quote_value
 GIB: Final = 2**30 * 1000
 _DEFAULT_VOLUME: Final = 20 * GIB
 
+_DRIVERS: Final = {
+    FeatureGate.DRA_NVIDIA_GPU: "gpu.nvidia.com",
+    FeatureGate.DRA_EFA: "dra.net",
+}
+
 
 class ImageFamily(msgspec.Struct, frozen=True):
     """The effects of an image family on capacity and overhead (Karpenter ``FeatureFlags``).
@@ -94,11 +99,6 @@ class Reservation(msgspec.Struct, frozen=True):
     expiring: bool = False
     remaining: int | None = None
 
-
-_DRIVERS: Final = {
-    FeatureGate.DRA_NVIDIA_GPU: "gpu.nvidia.com",
-    FeatureGate.DRA_EFA: "dra.net",
-}
 
 Texts = tuple[tuple[str, str], ...]
 

@@ -34,6 +34,8 @@ Quantities = dict[str, str | int | float]
 Price = Annotated[float, msgspec.Meta(ge=0)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 
+_REMEDY: Final = "the documentation of --catalog describes the format"
+
 
 class _Requirement(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     key: Name
@@ -62,7 +64,6 @@ class _Type(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
 
 
 _DECODER: Final = msgspec.json.Decoder(tuple[_Type, ...])
-_REMEDY: Final = "the documentation of --catalog describes the format"
 
 
 def read_catalog(content: bytes, source: str) -> Catalog:

@@ -49,6 +49,14 @@ _AWS: Final = "karpenter.k8s.aws"
 _ZONE: Final = re.compile(r"(?P<region>[a-z]{2,4}(?:-[a-z]+)+-\d)(?P<rest>.*)", re.ASCII)
 _SIMILARITY_MIN: Final = 0.7
 
+_AWS_LABEL: Final = "karpenter.k8s.aws/"
+
+_OTHER_NAMES: Final = {
+    **dict.fromkeys(("x86_64", "x86-64", "x64", "x86"), "amd64"),
+    **dict.fromkeys(("aarch64", "arm", "armv8"), "arm64"),
+}
+"""Names of architectures elsewhere, and the one that Kubernetes uses (``GOARCH``)."""
+
 
 @dataclass(frozen=True, slots=True)
 class KnownNames:
@@ -84,7 +92,6 @@ def bundled_names() -> KnownNames:
     return KnownNames(values, zones, header.version)
 
 
-_AWS_LABEL: Final = "karpenter.k8s.aws/"
 LABEL_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     ARCH: ("amd64", "arm64"),
     OS: ("linux", "windows"),
@@ -117,13 +124,6 @@ LABEL_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
 They are listed because the bundled catalog takes longer to load than everything else that
 ``validate`` does; a test compares them.
 """
-
-
-_OTHER_NAMES: Final = {
-    **dict.fromkeys(("x86_64", "x86-64", "x64", "x86"), "amd64"),
-    **dict.fromkeys(("aarch64", "arm", "armv8"), "arm64"),
-}
-"""Names of architectures elsewhere, and the one that Kubernetes uses (``GOARCH``)."""
 
 
 def unknown_label_values(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Finding]]:

@@ -28,6 +28,9 @@ _DENSE: Final = 5
 """If more than one of this number of positions is set, visiting each is faster than searching."""
 _FLAGS: Final = bytes.maketrans(b"01", b"\0\1")
 
+_LAST_PRICE: Final = 1e9
+"""The price of a full reservation in USD an hour: any other offering is chosen before it."""
+
 
 class TypeSource(Protocol):
     """The parts of a catalog that tables need; one that also has ``columns`` is read faster."""
@@ -75,10 +78,6 @@ def iterate_members(mask: int) -> Iterator[int]:
     while at >= 0:
         yield at
         at = digits.find("1", at + 1)
-
-
-_LAST_PRICE: Final = 1e9
-"""The price of a full reservation in USD an hour: any other offering is chosen before it."""
 
 
 class OfferingClass:

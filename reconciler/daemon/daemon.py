@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _RETRY_S: Final = 5.0
 """How long a daemon waits before it restarts after an error of its state or its folder."""
 
+_HEARTBEAT_S: Final = 5.0
+
 
 @dataclass(frozen=True)
 class FleetDaemon:
@@ -173,9 +175,6 @@ def with_heartbeat(file: str | None, stop: Callable[[], bool]) -> Callable[[], b
         return stop()
 
     return touch_and_ask
-
-
-_HEARTBEAT_S: Final = 5.0
 
 
 def _touch_file(file: str) -> None:

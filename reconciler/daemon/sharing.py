@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from reconciler.adapters.database.leases.replicas import Replica
     from reconciler.adapters.database.state import DatabaseState, Server, SharedStates
 
+BEAT_S: Final = 1.0
+_FREE_FOR_ALL_S: Final = 5.0
+"""After this time any replica may take a free lease: the one whose turn it is may be unable to."""
+
+_RELEASE_AFTER: Final = 3
+"""After how many heartbeats with the same result a lease is released."""
+
+_KEEP_S: Final = 600.0
+"""How long a released fleet that no other replica took is kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class Division:
@@ -72,17 +82,6 @@ def _lease_moves(
 
 def _freeze(fleets: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
     return {name: frozenset(some) for name, some in fleets.items()}
-
-
-BEAT_S: Final = 1.0
-_FREE_FOR_ALL_S: Final = 5.0
-"""After this time any replica may take a free lease: the one whose turn it is may be unable to."""
-
-_RELEASE_AFTER: Final = 3
-"""After how many heartbeats with the same result a lease is released."""
-
-_KEEP_S: Final = 600.0
-"""How long a released fleet that no other replica took is kept."""
 
 
 @dataclass

@@ -30,6 +30,15 @@ _HIDDEN: Final = frozenset({"Registered"})
 Line = tuple[datetime, str, str]
 """A time, a sign, and a text."""
 
+WIDTH: Final = 80
+_INDENT: Final = 3
+_STYLES: Final = {"bold": "1", "dim": "2", "+": "32", "✓": "32", "=": "36", "±": "33", "!": "31",
+                  "-": "35", "$": "36"}  # fmt: skip
+_ASCII: Final = {
+    ord("●"): "*", ord("○"): "o", ord("◌"): ".", ord("✓"): "v", ord("±"): "~", ord("→"): "->",
+    ord("×"): "x", ord("…"): "...", ord("–"): "-", ord("─"): "-",
+}  # fmt: skip
+
 
 class Reporter:
     """A notifier that reports to a narrator, with a picture of the fleet for each event.
@@ -183,16 +192,6 @@ def _format_event(
     if progress.kind == EventKind.LAUNCHED and progress.node_claim in found:
         return "=", f"{text} (recovered)"
     return _SIGNS.get(progress.kind, " "), text
-
-
-WIDTH: Final = 80
-_INDENT: Final = 3
-_STYLES: Final = {"bold": "1", "dim": "2", "+": "32", "✓": "32", "=": "36", "±": "33", "!": "31",
-                  "-": "35", "$": "36"}  # fmt: skip
-_ASCII: Final = {
-    ord("●"): "*", ord("○"): "o", ord("◌"): ".", ord("✓"): "v", ord("±"): "~", ord("→"): "->",
-    ord("×"): "x", ord("…"): "...", ord("–"): "-", ord("─"): "-",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

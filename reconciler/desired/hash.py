@@ -39,6 +39,22 @@ _INT64_DIGITS: Final = 18
 _NANO: Final = -9
 _LENGTH_MAX: Final = 60
 
+NODE_POOL_HASH_VERSION: Final = "v3"
+NODE_CLASS_HASH_VERSION: Final = "v6"
+
+_OFFSET: Final = 0xCBF29CE484222325
+_PRIME: Final = 0x100000001B3
+_MASK: Final = 0xFFFFFFFFFFFFFFFF
+
+_METADATA_DEFAULTS: Final = {
+    "httpEndpoint": "enabled",
+    "httpProtocolIPv6": "disabled",
+    "httpPutResponseHopLimit": 1,
+    "httpTokens": "required",
+}
+
+_METADATA_KEYS: Final = ("labels", "annotations")
+
 
 def format_quantity(value: str | float) -> str:
     """Return the text that Go's ``resource.Quantity`` prints after parsing ``value``.
@@ -130,15 +146,8 @@ def _format_number(value: float) -> str:
     return f"{mantissa.removesuffix('.0')}e{int(exponent):+d}"
 
 
-NODE_POOL_HASH_VERSION: Final = "v3"
-NODE_CLASS_HASH_VERSION: Final = "v6"
-
 Hasher = Callable[[Any], int]
 """Hashes a value as the Go type that it has in Karpenter."""
-
-_OFFSET: Final = 0xCBF29CE484222325
-_PRIME: Final = 0x100000001B3
-_MASK: Final = 0xFFFFFFFFFFFFFFFF
 
 
 def node_pool_hash(data: Mapping[str, object]) -> str:
@@ -198,14 +207,6 @@ def with_defaults(data: Mapping[str, object]) -> dict[str, object]:
         options = _fill_defaults(_mapping(spec, "metadataOptions"), _METADATA_DEFAULTS)
         spec["metadataOptions"] = options
     return {**data, "spec": spec}
-
-
-_METADATA_DEFAULTS: Final = {
-    "httpEndpoint": "enabled",
-    "httpProtocolIPv6": "disabled",
-    "httpPutResponseHopLimit": 1,
-    "httpTokens": "required",
-}
 
 
 def _fill_defaults(
@@ -368,7 +369,6 @@ def _none_if_unset(value: dict[str, object]) -> dict[str, object] | None:
     return value if any(item is not None for item in value.values()) else None
 
 
-_METADATA_KEYS: Final = ("labels", "annotations")
 _TEMPLATE: Final = _struct_hasher(
     "NodeClaimTemplate",
     _Field("metadata", "ObjectMeta", _OBJECT_META),

@@ -1,4 +1,12 @@
-"""An EC2NodeClass with its lock: images and subnets that are valid until the lock changes."""
+"""An EC2NodeClass with its lock: images and subnets that are valid until the lock changes.
+
+``reconciler.lock`` is data from AWS, stored so that plans are reproducible. It is in the fleet
+folder beside ``reconciler.yaml``, is written by ``reconciler lock`` and reviewed like any other
+file. It contains images, subnets and security groups of each EC2NodeClass, and properties and
+prices of the instance types that NodePools allow. If it exists, it is used, online and offline; a
+new image reaches nodes only by a commit that changes this file. An entry is valid for the selectors
+with which it was resolved: if those change in git, the class is looked up as without a lock.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +35,6 @@ if TYPE_CHECKING:
     from reconciler.source.resource import Resource
 
 
-# ``reconciler.lock``: data from AWS, stored so that plans are reproducible. It is in the fleet
-# folder beside ``reconciler.yaml``, is written by ``reconciler lock`` and reviewed like any other
-# file. It contains images, subnets and security groups of each EC2NodeClass, and properties and
-# prices of the instance types that NodePools allow. If it exists, it is used, online and offline; a
-# new image reaches nodes only by a commit that changes this file. An entry is valid for the
-# selectors with which it was resolved: if those change in git, the class is looked up as without a
-# lock.
-
-
 API_VERSION: Final = "reconciler/v1"
 REMEDY: Final = "run `reconciler lock --update` and commit the result"
 _DIGEST: Final = 16
@@ -47,6 +46,13 @@ _SELECTORS: Final = (
     "role",
     "instanceProfile",
 )
+
+_MULTILINE_KEYS: Final = frozenset(
+    {"nodeClasses", "types", "nodePools", "amis", "subnets", "securityGroups", "catalog"}
+)
+"""Under these keys each entry has a line of its own."""
+
+_KEY: Final = re.compile(r'( *)"((?:[^"\\]|\\.)*)":')
 
 
 class _Part(
@@ -153,12 +159,6 @@ def encode(lock: Lock) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-_MULTILINE_KEYS: Final = frozenset(
-    {"nodeClasses", "types", "nodePools", "amis", "subnets", "securityGroups", "catalog"}
-)
-"""Under these keys each entry has a line of its own."""
-
-
 def _write(lines: list[str], key: str, value: Any, depth: int, end: str) -> None:
     """Write a value under a key; a small value is on one line."""
     indent = "  " * depth
@@ -181,9 +181,6 @@ def _write(lines: list[str], key: str, value: Any, depth: int, end: str) -> None
 def _encode_compact(value: object) -> str:
     compact = msgspec.json.encode(value, order="sorted")
     return msgspec.json.format(compact, indent=0).decode()
-
-
-_KEY: Final = re.compile(r'( *)"((?:[^"\\]|\\.)*)":')
 
 
 def lines_of_lock(content: bytes) -> dict[str, int]:

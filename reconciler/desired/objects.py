@@ -30,6 +30,8 @@ from reconciler.source.resource import CONFIG_FILES, LOCK_FILE, Resource
 
 T = TypeVar("T")
 
+_LOCK_METADATA: Final = ("apiVersion", "digest", "lockedAt", "nodePools")
+
 
 def node_pools(fleet: Fleet) -> tuple[NodePool, ...]:
     """Return the NodePools, in order of their names."""
@@ -114,9 +116,6 @@ def file_objects(fleet: Fleet) -> tuple[JsonDict, ...]:
         contents = {k: v for k, v in plain.items() if k not in _LOCK_METADATA}
         found.append({**contents, "kind": "Lock", "metadata": {"name": LOCK_FILE}})
     return tuple(found)
-
-
-_LOCK_METADATA: Final = ("apiVersion", "digest", "lockedAt", "nodePools")
 
 
 def _without_secrets(value: object) -> Any:

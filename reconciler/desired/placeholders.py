@@ -57,6 +57,19 @@ _ENTITY: Final = re.compile(r"[^a-z0-9]+")
 CLUSTER_NAME: Final = "clusterName"
 REGION: Final = "region"
 
+CODE: Final = "placeholder"
+_PREFIX: Final = "the placeholder "
+_SUFFIX: Final = " has no value"
+_LISTED_MAX: Final = 20
+
+_OF_ACCOUNT: Final = frozenset(
+    {
+        "subnetSelectorTerms", "securityGroupSelectorTerms", "capacityReservationSelectorTerms",
+        "role", "instanceProfile", "tags",
+    }
+)  # fmt: skip
+"""Fields of an EC2NodeClass that name resources of the account."""
+
 
 class Placeholder(NamedTuple):
     """A placeholder as it is written, its name, and the field that holds it.
@@ -201,12 +214,6 @@ class _Filling:
         return _PLACEHOLDER.sub(replace, text)
 
 
-CODE: Final = "placeholder"
-_PREFIX: Final = "the placeholder "
-_SUFFIX: Final = " has no value"
-_LISTED_MAX: Final = 20
-
-
 def fill_entry(
     entry: Entry, known: Mapping[str, str], *, is_workload: bool
 ) -> tuple[Entry, tuple[Placeholder, ...]]:
@@ -262,15 +269,6 @@ def without_placeholders(findings: Iterable[Finding], left: Sequence[Placeholder
             )
         )  # fmt: skip
     return kept
-
-
-_OF_ACCOUNT: Final = frozenset(
-    {
-        "subnetSelectorTerms", "securityGroupSelectorTerms", "capacityReservationSelectorTerms",
-        "role", "instanceProfile", "tags",
-    }
-)  # fmt: skip
-"""Fields of an EC2NodeClass that name resources of the account."""
 
 
 def _is_of_account(pointer: Pointer) -> bool:

@@ -23,6 +23,18 @@ _REQUIREMENTS: Final = ("spec", "template", "spec", "requirements")
 
 Place = Callable[[Object], tuple[str | None, int | None]]
 
+_CONTAINERS: Final = "containers"
+"""Those of ``initContainers`` have an order that matters."""
+_NAME: Final = re.compile(r"[a-z0-9-]{1,63}")
+_RESERVED: Final = frozenset({"annotations", "args", "command", "env", "lifecycle"})
+"""Names of containers that would look like fields whose values are hidden."""
+
+CONFIGURATION: Final = "Configuration"
+
+_NO_SETTINGS: Final = ("apiVersion", "kind", "metadata")
+
+LOCK: Final = "Lock"
+
 
 def _unknown_place(_: Object) -> tuple[str | None, int | None]:
     return None, None
@@ -74,13 +86,6 @@ def field_changes(before: Object, after: Object) -> tuple[FieldChange, ...]:
         old, new = _value_at(before, path), _value_at(after, path)
         found.append(FieldChange(format_path(path), old, new, drifts_nodes(before, path, new)))
     return tuple(found)
-
-
-_CONTAINERS: Final = "containers"
-"""Those of ``initContainers`` have an order that matters."""
-_NAME: Final = re.compile(r"[a-z0-9-]{1,63}")
-_RESERVED: Final = frozenset({"annotations", "args", "command", "env", "lifecycle"})
-"""Names of containers that would look like fields whose values are hidden."""
 
 
 def _with_named_containers(item: Object) -> JsonDict:
@@ -202,12 +207,8 @@ def _covers(wide: Requirement, narrow: Requirement) -> bool:
     return above and below
 
 
-CONFIGURATION: Final = "Configuration"
-
 SettingPlace = Callable[[str], tuple[str, int]]
 """Finds file and line of a setting of the current file by its dotted key."""
-
-_NO_SETTINGS: Final = ("apiVersion", "kind", "metadata")
 
 
 def configuration_changes(
@@ -240,7 +241,6 @@ def _setting_changes(path: str, old: object, new: object) -> Iterator[FieldChang
         yield from _setting_changes(f"{path}.{key}", before_value.get(key), after_value.get(key))
 
 
-LOCK: Final = "Lock"
 IMAGES, SUBNETS, SECURITY_GROUPS = "amis", "subnets", "securityGroups"
 """The locked facts of a node class that may drift its nodes."""
 

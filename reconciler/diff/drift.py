@@ -40,6 +40,15 @@ from reconciler.model.kubernetes.taint import Taint
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.question import LaunchPool
 
+NODE_POOL_DRIFTED: Final = "NodePoolDrifted"
+REQUIREMENTS_DRIFTED: Final = "RequirementsDrifted"
+INSTANCE_TYPE_NOT_FOUND: Final = "InstanceTypeNotFound"
+
+_TYPE_CHECK_AGE: Final = timedelta(hours=1)
+_REQUIREMENTS_PATH: Final = "spec.template.spec.requirements"
+
+_OFFERING_KEYS: Final = frozenset({CAPACITY_TYPE, RESERVATION_ID})
+
 
 def template_fields(claim: NodeClaim, pool: NodePool) -> tuple[FieldChange, ...]:
     """Return the hashed fields of the pool's template that differ on the claim.
@@ -83,14 +92,6 @@ def _differing_fields(claim: NodeClaim, pool: NodePool) -> Iterator[tuple[str, o
 
 def _format_taints(taints: tuple[Taint, ...]) -> list[str]:
     return sorted(f"{t.key}={t.value}:{t.effect}" for t in taints)
-
-
-NODE_POOL_DRIFTED: Final = "NodePoolDrifted"
-REQUIREMENTS_DRIFTED: Final = "RequirementsDrifted"
-INSTANCE_TYPE_NOT_FOUND: Final = "InstanceTypeNotFound"
-
-_TYPE_CHECK_AGE: Final = timedelta(hours=1)
-_REQUIREMENTS_PATH: Final = "spec.template.spec.requirements"
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,9 +352,6 @@ def _type_drift(claim: NodeClaim, checked: _PoolChecks, now: datetime) -> _Findi
         return _NO_DRIFT
     change = FieldChange(INSTANCE_TYPE, labels.get(INSTANCE_TYPE) or None, None, drifts=True)
     return _Finding(INSTANCE_TYPE_NOT_FOUND, fields=(change,), side=Side.WORLD)
-
-
-_OFFERING_KEYS: Final = frozenset({CAPACITY_TYPE, RESERVATION_ID})
 
 
 def _has_offering(

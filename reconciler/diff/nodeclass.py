@@ -42,6 +42,14 @@ SUBNET_DRIFT: Final = "SubnetDrift"
 CAPACITY_RESERVATION_DRIFT: Final = "CapacityReservationDrift"
 PLACEMENT_GROUP_DRIFT: Final = "PlacementGroupDrift"
 
+_SELECTORS: Final = {
+    "amis": ("ami_family", "ami_selector_terms"),
+    "subnets": ("subnet_selector_terms",),
+    "security_groups": ("security_group_selector_terms",),
+    "capacity_reservations": ("capacity_reservation_selector_terms",),
+}
+"""Each part of the status of a node class, and the fields of its spec that it was looked up for."""
+
 
 @dataclass(frozen=True, slots=True)
 class LiveInstance:
@@ -61,15 +69,6 @@ class ClassState:
     node_class: EC2NodeClass
     hash: str | None = None
     instances: Mapping[str, LiveInstance] = field(default_factory=dict)
-
-
-_SELECTORS: Final = {
-    "amis": ("ami_family", "ami_selector_terms"),
-    "subnets": ("subnet_selector_terms",),
-    "security_groups": ("security_group_selector_terms",),
-    "capacity_reservations": ("capacity_reservation_selector_terms",),
-}
-"""Each part of the status of a node class, and the fields of its spec that it was looked up for."""
 
 
 def selectors_of(node_class: EC2NodeClass) -> JsonDict:

@@ -41,12 +41,38 @@ from reconciler.model.karpenter.labels import DO_NOT_DISRUPT, DO_NOT_REPAIR
 from reconciler.model.settings import DecisionRules, Settings
 from reconciler.observed.state import StateNode
 
-# How long a command may take before it counts as failed and is rolled back.
-
-
 _TIMEOUT_PER_NODE: Final = timedelta(milliseconds=80)
 _TIMEOUT_MIN: Final = timedelta(minutes=10)
 _TIMEOUT_MAX: Final = timedelta(hours=1)
+
+METHODS: Final[tuple[Method, ...]] = (
+    RepairMethod(),
+    Emptiness(),
+    StaticDrift(),
+    DriftMethod(),
+    Removal(),
+    GracefulExpiry(),
+    ThoroughConsolidation(),
+    MultiNodeConsolidation(),
+    SingleNodeConsolidation(),
+    MultiNodeOfOnePool(),
+    SmallSets(),
+    MostWastefulSets(),
+)
+"""Karpenter's methods in its order, plus Removal and graceful expiry next to drift, and the
+thorough search before and after multi-node and single-node consolidation.
+"""
+_THOROUGH: Final = (ThoroughConsolidation, SmallSets)
+_CONSOLIDATION: Final = (
+    *_THOROUGH,
+    MultiNodeConsolidation,
+    SingleNodeConsolidation,
+    MultiNodeOfOnePool,
+    MostWastefulSets,
+)
+
+_IMPROVEMENTS: Final = (*_THOROUGH, MultiNodeOfOnePool, MostWastefulSets)
+"""Methods that Karpenter does not have."""
 
 
 def command_timeout(queued: int) -> timedelta:
@@ -110,37 +136,6 @@ def _repair_objection(node: StateNode, settings: Settings) -> str | None:
     if node.node is None or settings.decide is DecisionRules.KARPENTER:
         return None
     return None if repair_matches(node.node, settings) else f"node {node.name} is healthy again"
-
-
-METHODS: Final[tuple[Method, ...]] = (
-    RepairMethod(),
-    Emptiness(),
-    StaticDrift(),
-    DriftMethod(),
-    Removal(),
-    GracefulExpiry(),
-    ThoroughConsolidation(),
-    MultiNodeConsolidation(),
-    SingleNodeConsolidation(),
-    MultiNodeOfOnePool(),
-    SmallSets(),
-    MostWastefulSets(),
-)
-"""Karpenter's methods in its order, plus Removal and graceful expiry next to drift, and the
-thorough search before and after multi-node and single-node consolidation.
-"""
-_THOROUGH: Final = (ThoroughConsolidation, SmallSets)
-_CONSOLIDATION: Final = (
-    *_THOROUGH,
-    MultiNodeConsolidation,
-    SingleNodeConsolidation,
-    MultiNodeOfOnePool,
-    MostWastefulSets,
-)
-
-
-_IMPROVEMENTS: Final = (*_THOROUGH, MultiNodeOfOnePool, MostWastefulSets)
-"""Methods that Karpenter does not have."""
 
 
 def decide(inputs: DisruptionInputs, methods: Sequence[Method] = METHODS) -> Decisions:

@@ -3,6 +3,11 @@
 A pass runs many simulations. Its decisions so far are recorded as moves: pods that a command moves
 are on their new nodes, and a planned NodeClaim is a starting node. Two commands of one pass
 therefore never use the same room.
+
+Building a scheduler takes as long as a hundred simulations. It is therefore reused after a command,
+and the nodes that the command affected are excluded from later simulations, so that room is never
+used twice. This is exact unless the simulated pods have rules about moved pods, or a limit or a
+reservation was used; then the scheduler is rebuilt.
 """
 
 from __future__ import annotations
@@ -33,12 +38,19 @@ from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.inputs import PlacementInputs
 from reconciler.placement.question import Placement, PlannedClaim, Question
 
-# The moves of a pass since its scheduler was built, and whether they affect a simulation.
-#
-# Building a scheduler takes as long as a hundred simulations. It is therefore reused after a
-# command, and the nodes that the command affected are excluded from later simulations, so that room
-# is never used twice. This is exact unless the simulated pods have rules about moved pods, or a
-# limit or a reservation was used; then the scheduler is rebuilt.
+_PLANNED_TAINT: Final = Taint("reconciler/planned", "NoSchedule")
+"""The taint that keeps the pods of later commands off a node that starts for an earlier one."""
+_PODS_PER_SCAN: Final = 20
+"""The number of pods that are placed in the time that one pod takes to examine the nodes."""
+_NODES_PER_PACKED_POD: Final = 50
+"""The number of nodes examined in the time that packing one pod for cost takes."""
+_SIMULATIONS_PER_REBUILD: Final = 100
+"""The number of simulations that take as long as building a scheduler."""
+_NODES_PER_SIMULATION: Final = 200
+"""The number of nodes examined in the fixed time of a simulation."""
+_NAMED_MAX: Final = 5
+PODS_WITHOUT_PLACE: Final = "not all pods would schedule, "
+"""How Karpenter begins the reason of a node whose pods have no other place."""
 
 
 class CommandMoves:
@@ -115,19 +127,6 @@ def _rule_selectors(pod: Pod) -> Iterator[tuple[LabelSelector | None, str | None
                 yield term.label_selector, pod.namespace if plain else None
 
 
-_PLANNED_TAINT: Final = Taint("reconciler/planned", "NoSchedule")
-"""The taint that keeps the pods of later commands off a node that starts for an earlier one."""
-_PODS_PER_SCAN: Final = 20
-"""The number of pods that are placed in the time that one pod takes to examine the nodes."""
-_NODES_PER_PACKED_POD: Final = 50
-"""The number of nodes examined in the time that packing one pod for cost takes."""
-_SIMULATIONS_PER_REBUILD: Final = 100
-"""The number of simulations that take as long as building a scheduler."""
-_NODES_PER_SIMULATION: Final = 200
-"""The number of nodes examined in the fixed time of a simulation."""
-_NAMED_MAX: Final = 5
-PODS_WITHOUT_PLACE: Final = "not all pods would schedule, "
-"""How Karpenter begins the reason of a node whose pods have no other place."""
 """The maximum number of pods that a message names before it only counts them."""
 
 

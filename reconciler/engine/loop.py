@@ -47,9 +47,18 @@ from reconciler.ports.state import RevisionProblem
 
 # The daemon prunes once a day, after a pass that has observed EC2: recovery has used the records of
 # launches by then. Launches whose instances EC2 still shows are kept in any case.
-
-
 PRUNE_INTERVAL: Final = DAY
+
+PAUSE_MAX: Final = 60.0
+CLOCK_STEP: Final = timedelta(minutes=1)
+"""A clock that goes back by no more than this is being adjusted, which is no reason to restart."""
+REPORT_INTERVAL: Final = timedelta(minutes=5)
+"""How often a revision that stays invalid is reported."""
+_PACKAGE: Final = "reconciler/"
+_TEXT_MAX: Final = 300
+_FINDINGS_MAX: Final = 10
+REREAD_INTERVAL: Final = timedelta(minutes=5)
+_SECOND: Final = timedelta(seconds=1)
 
 
 @dataclass
@@ -82,18 +91,6 @@ class Pruning:
         if removed:
             text = f"removed {removed} settled records older than {format_duration(keep)}"
             self.world.notify(EventKind.PRUNED, f"{text} (history.keep)")
-
-
-PAUSE_MAX: Final = 60.0
-CLOCK_STEP: Final = timedelta(minutes=1)
-"""A clock that goes back by no more than this is being adjusted, which is no reason to restart."""
-REPORT_INTERVAL: Final = timedelta(minutes=5)
-"""How often a revision that stays invalid is reported."""
-_PACKAGE: Final = "reconciler/"
-_TEXT_MAX: Final = 300
-_FINDINGS_MAX: Final = 10
-REREAD_INTERVAL: Final = timedelta(minutes=5)
-_SECOND: Final = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)

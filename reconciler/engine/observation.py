@@ -47,6 +47,9 @@ NODE_DELETED: Final = "NodeDeleted"
 NODE_GONE: Final = "NodeGone"
 """Reasons of a termination that somebody else has caused."""
 
+_REGISTERS_S: Final = 1.0
+"""How long a pass waits until Nodes are registered; the others join a pass later."""
+
 
 @dataclass(frozen=True)
 class LostNodes:
@@ -128,9 +131,6 @@ class RecordsBefore:
     node_claims: tuple[NodeClaim, ...] = ()
     commands: tuple[RunningCommand, ...] = ()
 
-
-_REGISTERS_S: Final = 1.0
-"""How long a pass waits until Nodes are registered; the others join a pass later."""
 
 NO_RECORDS: Final = RecordsBefore()
 

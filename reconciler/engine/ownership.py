@@ -64,6 +64,12 @@ _TAGS_SHOWN: Final = (INTENT_TAG, CLAIM_TAG, "karpenter.sh/nodepool", FLEET_TAG)
 PriceOf = Callable[[Instance], float | None]
 """Returns the price of an instance in USD an hour, or None where it is unknown."""
 
+FOREIGN: Final = "foreign-nodeclaims"
+UNREAD: Final = "unread-nodeclaims"
+ACTS: Final = "karpenter-acts"
+"""Codes of the findings: NodeClaims of others are in the cluster; they may not be listed; the plan
+is what Karpenter does."""
+
 
 class UnknownInstancesError(ReconcilerError):
     """Instances carry our tags and are in no record, or the reverse; nothing was launched."""
@@ -167,13 +173,6 @@ def karpenter_findings(pods: Sequence[str]) -> tuple[Diagnostic, ...]:
         "instances that have no NodeClaim of its own; `apply` and `run` act only without it"
     )
     return (Diagnostic(Severity.WARNING, KARPENTER, message, hint=_KARPENTER_REMEDY),)
-
-
-FOREIGN: Final = "foreign-nodeclaims"
-UNREAD: Final = "unread-nodeclaims"
-ACTS: Final = "karpenter-acts"
-"""Codes of the findings: NodeClaims of others are in the cluster; they may not be listed; the plan
-is what Karpenter does."""
 
 
 def foreign_findings(claims: Iterable[JsonObject]) -> tuple[Diagnostic, ...]:

@@ -42,6 +42,10 @@ from reconciler.ports.state import (
     Unavailable,
 )
 
+_STORE_INTERVAL: Final = timedelta(days=1)
+
+API_VERSION: Final = "reconciler/v1"
+
 
 def history_of(store: StateStore, settings: Settings, now: datetime) -> History:
     """Return the recorded past; commands are counted only where a daily maximum is set."""
@@ -68,9 +72,6 @@ def _disruptions_by_pool(command: RunningCommand) -> Iterator[DisruptionRecord]:
         return
     for pool, nodes in sorted(Counter(command.node_pools).items()):
         yield DisruptionRecord(command.started_at, pool, nodes)
-
-
-_STORE_INTERVAL: Final = timedelta(days=1)
 
 
 def store_nothing(_: Discoveries) -> None:
@@ -116,9 +117,6 @@ class Discovery:
 
 def _amounts(known: Discoveries) -> dict[str, dict[str, int]]:
     return {key: {n: m.amount for n, m in types.items()} for key, types in known.items()}
-
-
-API_VERSION: Final = "reconciler/v1"
 
 
 class FleetRecords(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):

@@ -4,6 +4,9 @@ Two owners of one node would revert each other's changes. So an instance is adop
 fleet owns it, it is not being terminated, and git has its NodePool and class. Adoption alone must
 not cause drift. A claim that matched its NodePool in the cluster gets the hash that we compute for
 that NodePool; a claim that had drifted stays drifted.
+
+The claim of an adopted instance without a record is created from its tags. Drift and consolidation
+then treat its node like any other. A pass never adopts by itself (decision 15).
 """
 
 from __future__ import annotations
@@ -38,10 +41,6 @@ from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Compute, Instance
 from reconciler.ports.journal import Intent, IntentOutcome, Journal, Outcome, Verb
 from reconciler.ports.state import StateStore
-
-# The claim of an adopted instance without a record is created from its tags. Drift and
-# consolidation then treat its node like any other. A pass never adopts by itself (decision 15).
-
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)
 """The names that a claim may have; a tag can hold any text."""

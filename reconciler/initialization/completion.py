@@ -46,6 +46,17 @@ _REFERENCE: Final[Pointer] = (*_TEMPLATE, "spec", "nodeClassRef", "name")
 _WORDS: Final = re.compile(r"[A-Za-z0-9]+")
 _NAME_MAX: Final = 40
 
+_NUMBERS: Final = frozenset(
+    {
+        "replicas", "weight", "minValues", "maxPods", "podsPerCore", "iops", "throughput",
+        "encrypted", "deleteOnTermination", "detailedMonitoring", "associatePublicIPAddress",
+        "httpPutResponseHopLimit", "minAvailable", "maxUnavailable", "completions", "parallelism",
+    }
+)  # fmt: skip
+"""Fields with a number or boolean, which a placeholder without quotes may stand for."""
+
+_KINDS: Final = {"subnetSelectorTerms": "subnets", "securityGroupSelectorTerms": "security groups"}
+
 
 def complete(found: Collection, known: dict[str, str], name: str) -> None:
     """Complete the objects, with the ``known`` values of placeholders and the cluster's name."""
@@ -283,16 +294,6 @@ def _remove_requirement(data: JsonDict, number: int) -> None:
     del data["spec"]["template"]["spec"]["requirements"][number]
 
 
-_NUMBERS: Final = frozenset(
-    {
-        "replicas", "weight", "minValues", "maxPods", "podsPerCore", "iops", "throughput",
-        "encrypted", "deleteOnTermination", "detailedMonitoring", "associatePublicIPAddress",
-        "httpPutResponseHopLimit", "minAvailable", "maxUnavailable", "completions", "parallelism",
-    }
-)  # fmt: skip
-"""Fields with a number or boolean, which a placeholder without quotes may stand for."""
-
-
 def _take_values(data: JsonDict, filled: JsonDict) -> None:
     """Change ``data`` to ``filled`` in place, so that comments and quotes are kept."""
     if list(data) != list(filled):
@@ -402,9 +403,6 @@ def _complete_classes(found: Collection, name: str) -> None:
         message = f"names no {' and no '.join(missing)}; assumed: {', '.join(parts)}"
         hint = "compare them with those of the account"
         found.note(item, Note(Severity.WARNING, ("spec",), message, hint))
-
-
-_KINDS: Final = {"subnetSelectorTerms": "subnets", "securityGroupSelectorTerms": "security groups"}
 
 
 def _role(name: str) -> str:

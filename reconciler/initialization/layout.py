@@ -127,6 +127,14 @@ spec:
             requests: {cpu: "1", memory: 1536Mi}
 """
 
+_KINDS_MAX: Final = 8
+_FILES_MAX: Final = 3
+_ALIKE_MAX: Final = 3
+_SUBJECTS_MAX: Final = 6
+_KIND_AND_NAME: Final = 2
+
+_FAILED: Final = " failed: "
+
 
 class FleetFile(NamedTuple):
     """A file to write, relative to the fleet folder; ``item`` is the object in it."""
@@ -312,13 +320,6 @@ def _left_out_lines(found: Collection) -> Iterator[str]:
         yield _line(2, f"{found_files} without Kubernetes objects: {shown}{more}")
 
 
-_KINDS_MAX: Final = 8
-_FILES_MAX: Final = 3
-_ALIKE_MAX: Final = 3
-_SUBJECTS_MAX: Final = 6
-_KIND_AND_NAME: Final = 2
-
-
 def _section(title: str, findings: Sequence[Diagnostic]) -> Iterator[str]:
     """Yield the findings; of many with one reason, the first and the names of the others."""
     if not findings:
@@ -349,9 +350,6 @@ def _group_lines(findings: Sequence[Diagnostic]) -> Iterator[str]:
         more = ", …" if len(names) > _SUBJECTS_MAX else ""
         listed = ", ".join(names[:_SUBJECTS_MAX])
         yield _line(6, f"and {len(others)} more with this reason: {listed}{more}")
-
-
-_FAILED: Final = " failed: "
 
 
 def _failure(finding: Diagnostic) -> str:

@@ -59,6 +59,22 @@ _RENDER: Final = "render the template first, such as with `helm template` or `en
 _REGION: Final = "topology.kubernetes.io/region"
 _NODES: Final = "/api/v1/nodes"
 
+_CAUSES: Final = frozenset(
+    {
+        "empty-chart", "left-out", "missing-tool", "render-failed", "remote-source", "template",
+        "missing-source", "outside-source", "plugin-source",
+    }
+)  # fmt: skip
+"""Findings that can be the reason why no node was found."""
+_OF_NODES: Final = re.compile(
+    r"node ?-?(?:pool|class|template)|provisioner|karpenter", re.IGNORECASE
+)
+
+_TO_COMPLETE: Final = ("name-reference", ASSUMED, CONDITION, DISABLED, SEVERAL)
+_RELEVANT: Final = (
+    b"NodePool", b"EC2NodeClass", b"NodeClass", b"Provisioner", b"AWSNodeTemplate", b"NodeOverlay",
+)  # fmt: skip
+
 
 class FleetOrigin(NamedTuple):
     """The objects from one source: the number of files or kinds read, and the region, if known.
@@ -183,18 +199,6 @@ def _read_objects(
     return items, unread, other_files
 
 
-_CAUSES: Final = frozenset(
-    {
-        "empty-chart", "left-out", "missing-tool", "render-failed", "remote-source", "template",
-        "missing-source", "outside-source", "plugin-source",
-    }
-)  # fmt: skip
-"""Findings that can be the reason why no node was found."""
-_OF_NODES: Final = re.compile(
-    r"node ?-?(?:pool|class|template)|provisioner|karpenter", re.IGNORECASE
-)
-
-
 def expect_nodes(origin: FleetOrigin, path: str | None) -> None:
     """Refuse a source without an object of nodes; ``path`` is None for a cluster.
 
@@ -234,12 +238,6 @@ def _taken_over(finding: Diagnostic) -> Diagnostic:
     """Return the finding on a file that no kustomization lists, where it is read all the same."""
     message = "is not listed in the kustomization.yaml of its folder; it is taken over all the same"
     return replace(finding, code=DISABLED, message=message, hint="list it there, or remove it")
-
-
-_TO_COMPLETE: Final = ("name-reference", ASSUMED, CONDITION, DISABLED, SEVERAL)
-_RELEVANT: Final = (
-    b"NodePool", b"EC2NodeClass", b"NodeClass", b"Provisioner", b"AWSNodeTemplate", b"NodeOverlay",
-)  # fmt: skip
 
 
 def _expect_one_overlay(path: str, findings: Sequence[Diagnostic]) -> None:

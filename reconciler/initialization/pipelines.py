@@ -14,6 +14,76 @@ ACTION: Final = "reconciler/reconciler"
 
 _CHECKOUT: Final = "actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1 # v7.0.1"
 
+_PLAN: Final = """\
+# Plans a pull request and keeps the plan as an artifact. It runs on the files of the pull request,
+# so it has no secrets and no write permissions; reconciler-comment.yml posts the result.
+name: reconciler plan
+on:
+  pull_request:
+    paths: {paths}
+permissions:
+  contents: read
+concurrency:
+  group: reconciler-plan-${{{{ github.ref }}}}
+  cancel-in-progress: true
+jobs:
+  plan:
+    runs-on: ubuntu-24.04
+    timeout-minutes: 15
+    steps:
+      - uses: {checkout}
+        with:
+          fetch-depth: 0
+          persist-credentials: false
+      - uses: {action}@{ref}
+        with:
+          fleets: {fleet}
+"""
+_COMMENT: Final = """\
+# Posts the plans of reconciler-plan.yml. It runs on the files of the default branch and reads the
+# artifact as data, so it can safely comment, also on pull requests from forks.
+name: reconciler comment
+on:
+  workflow_run:
+    workflows: [reconciler plan]
+    types: [completed]
+permissions:
+  actions: read
+  checks: write
+  pull-requests: write
+jobs:
+  comment:
+    if: github.event.workflow_run.event == 'pull_request'
+    runs-on: ubuntu-24.04
+    timeout-minutes: 10
+    steps:
+      - uses: {action}@{ref}
+        with:
+          stage: comment
+          check: true
+"""
+_GITLAB: Final = """\
+# Plans merge requests and comments on them. GITLAB_TOKEN is a project access token with
+# the scope api and the role Reporter, as a masked variable.
+include:
+  - component: $CI_SERVER_FQDN/{action}/plan@{ref}
+    inputs:
+      fleets: {fleet}
+"""
+_PRE_COMMIT: Final = """\
+# `pre-commit install` runs these before each commit.
+repos:
+  - repo: local
+    hooks:
+      - id: reconciler-validate
+        name: reconciler validate
+        entry: reconciler validate
+        args: [{fleet}]
+        language: system
+        files: '{pattern}'
+        pass_filenames: false
+"""
+
 
 class CI(StrEnum):
     """The CI service that a pull request is planned on."""
@@ -109,74 +179,3 @@ def _quote(text: str) -> str:
     import json
 
     return json.dumps(text)
-
-
-_PLAN: Final = """\
-# Plans a pull request and keeps the plan as an artifact. It runs on the files of the pull request,
-# so it has no secrets and no write permissions; reconciler-comment.yml posts the result.
-name: reconciler plan
-on:
-  pull_request:
-    paths: {paths}
-permissions:
-  contents: read
-concurrency:
-  group: reconciler-plan-${{{{ github.ref }}}}
-  cancel-in-progress: true
-jobs:
-  plan:
-    runs-on: ubuntu-24.04
-    timeout-minutes: 15
-    steps:
-      - uses: {checkout}
-        with:
-          fetch-depth: 0
-          persist-credentials: false
-      - uses: {action}@{ref}
-        with:
-          fleets: {fleet}
-"""
-_COMMENT: Final = """\
-# Posts the plans of reconciler-plan.yml. It runs on the files of the default branch and reads the
-# artifact as data, so it can safely comment, also on pull requests from forks.
-name: reconciler comment
-on:
-  workflow_run:
-    workflows: [reconciler plan]
-    types: [completed]
-permissions:
-  actions: read
-  checks: write
-  pull-requests: write
-jobs:
-  comment:
-    if: github.event.workflow_run.event == 'pull_request'
-    runs-on: ubuntu-24.04
-    timeout-minutes: 10
-    steps:
-      - uses: {action}@{ref}
-        with:
-          stage: comment
-          check: true
-"""
-_GITLAB: Final = """\
-# Plans merge requests and comments on them. GITLAB_TOKEN is a project access token with
-# the scope api and the role Reporter, as a masked variable.
-include:
-  - component: $CI_SERVER_FQDN/{action}/plan@{ref}
-    inputs:
-      fleets: {fleet}
-"""
-_PRE_COMMIT: Final = """\
-# `pre-commit install` runs these before each commit.
-repos:
-  - repo: local
-    hooks:
-      - id: reconciler-validate
-        name: reconciler validate
-        entry: reconciler validate
-        args: [{fleet}]
-        language: system
-        files: '{pattern}'
-        pass_filenames: false
-"""

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from reconciler.plan.rest.gap import GapExplanation
     from reconciler.render.cells import Section
 
+_HEADER: Final = ("$/MONTH", "CONSTRAINT", "OWNER", "SMALLEST CHANGE")
+
 
 class GapReply(PlannedGap, frozen=True, kw_only=True):
     """The reply of ``explain gap`` (``schemas/gapexplanation.v1.json``); money is USD an hour."""
@@ -38,9 +40,6 @@ def gap_section(fleet: str, gap: GapExplanation) -> Section:
     header, *rows = _rows(gap) if gap.parts else [_HEADER]
     notes = " ".join((_head(fleet, gap), *_notes(gap)))
     return table_section("gap", header, rows, end=notes)
-
-
-_HEADER: Final = ("$/MONTH", "CONSTRAINT", "OWNER", "SMALLEST CHANGE")
 
 
 def render_gap(fleet: str, gap: GapExplanation) -> str:

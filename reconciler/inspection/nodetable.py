@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 _PHASES: Final = ("Ready", "Registered", "Launched", "Pending", "Terminating")
 
+HEADER: Final = (
+    *("NODE", "NODEPOOL", "TYPE", "CAPACITY", "ZONE", "STATUS", "$/HOUR", "CPU", "MEMORY", "PODS"),
+    "AGE",
+)
+RESOURCES: Final = ("cpu", "memory")
+
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
@@ -103,13 +109,6 @@ def sort_rows(rows: Iterable[NodeRow], order: str) -> list[NodeRow]:
     found = sorted(rows, key=lambda row: row.name)
     found.sort(key=SORTS[order])  # type: ignore[arg-type]
     return found
-
-
-HEADER: Final = (
-    *("NODE", "NODEPOOL", "TYPE", "CAPACITY", "ZONE", "STATUS", "$/HOUR", "CPU", "MEMORY", "PODS"),
-    "AGE",
-)
-RESOURCES: Final = ("cpu", "memory")
 
 
 def row_cells(row: NodeRow, now: datetime, bar: int) -> tuple[str, ...]:

@@ -22,12 +22,11 @@ if TYPE_CHECKING:
 
 HEADER: Final = ("AT", "VERB", "TARGET", "OUTCOME", "REVISION", "REASON", "MESSAGE")
 
+_TARGETS_SHOWN: Final = 3
+
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pass
-
-
-_TARGETS_SHOWN: Final = 3
 
 
 class OperationAction(_Part, frozen=True):

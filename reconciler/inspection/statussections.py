@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 _ACTIONS_MAX: Final = 20
 _BLOCKERS_MAX: Final = 12
 
+_NAMES: Final = {"types": "instanceTypes", "on-demand": "onDemandPrices", "spot": "spotPrices"}
+_TITLES: Final = {
+    "lock": "locked",
+    "instanceTypes": "instance types",
+    "onDemandPrices": "on-demand prices",
+    "spotPrices": "spot prices",
+}
+
 
 def status_sections(status: Status, now: datetime) -> tuple[Section, ...]:
     """Return what people see of a status: the facts, then tables of what it has."""
@@ -199,15 +207,6 @@ def _unavailable(status: Status) -> Section:
         for u in status.unavailable
     ]
     return _table("unavailable", ("unavailable", "zone", "capacity", "until", "code"), rows)
-
-
-_NAMES: Final = {"types": "instanceTypes", "on-demand": "onDemandPrices", "spot": "spotPrices"}
-_TITLES: Final = {
-    "lock": "locked",
-    "instanceTypes": "instance types",
-    "onDemandPrices": "on-demand prices",
-    "spotPrices": "spot prices",
-}
 
 
 def _format_ages(status: Status, now: datetime) -> str:

@@ -3,6 +3,11 @@
 The first rule that matches an offering applies. The flat discount is applied after that of a rule,
 and never to a fixed price, which is the actual price. Reserved capacity is already paid for, so no
 rule matches it.
+
+Commitments are savings plans and reserved instances. How much of each is used outside this fleet
+has to be known before its unused part can influence a launch. It is stated as ``used_elsewhere``,
+to which the fleet's own nodes are added, or as the ``utilization_percent`` that AWS bills, which
+already includes them. If neither is stated, the commitment counts as used up.
 """
 
 from __future__ import annotations
@@ -15,14 +20,6 @@ from typing import Final
 from reconciler.model.karpenter.labels import ON_DEMAND, SPOT
 
 HOURS_A_MONTH: Final = 730
-
-# The commitments of the user to AWS: savings plans and reserved instances.
-#
-# How much of each is used outside this fleet has to be known before its unused part can influence a
-# launch. It is stated as ``used_elsewhere``, to which the fleet's own nodes are added, or as the
-# ``utilization_percent`` that AWS bills, which already includes them. If neither is stated, the
-# commitment counts as used up.
-
 
 COMPUTE: Final = "Compute"
 EC2_INSTANCE: Final = "EC2Instance"

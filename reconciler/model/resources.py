@@ -1,7 +1,14 @@
 """Amounts of resources: a map from resource name to thousandths of its unit.
 
-Plain dicts of integers, because they are summed and compared by the hundred thousand; the
-functions here are the only arithmetic on them (Karpenter ``pkg/utils/resources``).
+Plain dicts of integers, because they are summed and compared by the hundred thousand; the functions
+here are the only arithmetic on them (Karpenter ``pkg/utils/resources``).
+
+Quantities are exact integers, never floats. One unit for every resource (milli-cores, thousandths
+of a byte, thousandths of a pod) keeps sums exact and comparisons integer. Finer amounts are rounded
+up, away from zero, as Kubernetes does: a request may be over-served, never under-served.
+
+``parse_quantity`` is the only grammar of quantities: text that matches a schema's pattern but not
+this grammar is a finding.
 """
 
 from __future__ import annotations
@@ -13,16 +20,6 @@ from functools import lru_cache
 from typing import Final
 
 from reconciler.model.text.quoting import quote_value
-
-# Kubernetes quantities as exact integers: thousandths of a unit, never floats.
-#
-# One unit for every resource (milli-cores, thousandths of a byte, thousandths of a pod) keeps sums
-# exact and comparisons integer. Finer amounts are rounded up, away from zero, as Kubernetes does: a
-# request may be over-served, never under-served.
-#
-# This is the only grammar of quantities: text that matches a schema's pattern but not this grammar
-# is a finding.
-
 
 MILLI: Final = 1000
 
@@ -48,6 +45,14 @@ AMOUNT_MAX: Final = 2**63 - 1
 """The largest quantity, in units: Kubernetes keeps amounts in 64 bits."""
 
 _EXPONENT_MAX: Final = DIGITS_MAX + 20
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+PODS: Final = "pods"
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+NODES: Final = "nodes"
+_BINARY_RESOURCES: Final = (MEMORY, EPHEMERAL_STORAGE, "storage")
+HUGEPAGES: Final = "hugepages-"
 
 
 @lru_cache(maxsize=65536)
@@ -92,14 +97,6 @@ def format_quantity(milli: int, *, binary: bool = False) -> str:
 
 
 Resources = dict[str, int]
-
-CPU: Final = "cpu"
-MEMORY: Final = "memory"
-PODS: Final = "pods"
-EPHEMERAL_STORAGE: Final = "ephemeral-storage"
-NODES: Final = "nodes"
-_BINARY_RESOURCES: Final = (MEMORY, EPHEMERAL_STORAGE, "storage")
-HUGEPAGES: Final = "hugepages-"
 
 
 def parse_resources(texts: Mapping[str, str | int | float] | None) -> Resources:

@@ -49,6 +49,16 @@ _OVERLAP_MAX: Final = timedelta(days=366)
 LENGTH_MAX: Final = 1000
 """The maximum number of characters of a schedule."""
 
+_DESCRIPTORS: Final = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class _Field:
@@ -65,15 +75,6 @@ _FIELDS: Final = (
     _Field("month", 1, 12, {name: i + 1 for i, name in enumerate(_MONTHS)}),
     _Field("day of week", 0, 6, {name: i for i, name in enumerate(_DAYS)}),
 )
-_DESCRIPTORS: Final = {
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-    "@monthly": "0 0 1 * *",
-    "@weekly": "0 0 * * 0",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@hourly": "0 * * * *",
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,18 @@ _DEFAULT: Final = "*$fleet: $title*\n$text"
 SECRET_BYTES_MIN: Final = 16
 _SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - what the standard puts before every secret
 
+ATTEMPTS: Final = 5
+QUEUED_MAX: Final = 200
+"""The most messages that wait for one webhook."""
+LANES_MAX: Final = 16
+_LIMITS: Final = ReplyLimits(2**20, connect_s=5, read_s=10, total_s=30)
+_RETRIES: Final = Retries(
+    ATTEMPTS, statuses=frozenset({408, 425, 429, 500, 502, 503, 504}), first_pause_s=2.0
+)
+_FLUSH_S: Final = 5.0
+"""How long the end of the process waits for messages that are still queued."""
+_LOG: Final = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class WebhookRequest:
@@ -123,19 +135,6 @@ def _signature_headers(identity: str, body: bytes, secret: str, now: datetime) -
         "webhook-timestamp": stamp,
         "webhook-signature": f"v1,{digest}",
     }
-
-
-ATTEMPTS: Final = 5
-QUEUED_MAX: Final = 200
-"""The most messages that wait for one webhook."""
-LANES_MAX: Final = 16
-_LIMITS: Final = ReplyLimits(2**20, connect_s=5, read_s=10, total_s=30)
-_RETRIES: Final = Retries(
-    ATTEMPTS, statuses=frozenset({408, 425, 429, 500, 502, 503, 504}), first_pause_s=2.0
-)
-_FLUSH_S: Final = 5.0
-"""How long the end of the process waits for messages that are still queued."""
-_LOG: Final = logging.getLogger(__name__)
 
 
 class Deliverer(Protocol):

@@ -26,6 +26,20 @@ from reconciler.ports.progress import EventKind, Progress
 LogFormat = Literal["text", "json"]
 FORMATS: Final[tuple[LogFormat, ...]] = ("text", "json")
 
+_LASTING: Final = frozenset(
+    {
+        EventKind.FAILED,
+        EventKind.LAUNCH_FAILED,
+        EventKind.RETRYING,
+        EventKind.UNAVAILABLE,
+        EventKind.UNREADABLE,
+    }
+)
+"""Problems that recur in every pass until they end."""
+
+REPEATED_AFTER: Final = timedelta(minutes=5)
+REPEATED_AT_MOST: Final = timedelta(hours=1)
+
 
 class Level(StrEnum):
     """How serious an event is."""
@@ -59,20 +73,6 @@ _LEVELS: Final[Mapping[EventKind, Level]] = {
 """The level of an event that is not merely information."""
 
 _COLOURS: Final = {Level.WARNING: "33", Level.ERROR: "31"}
-
-_LASTING: Final = frozenset(
-    {
-        EventKind.FAILED,
-        EventKind.LAUNCH_FAILED,
-        EventKind.RETRYING,
-        EventKind.UNAVAILABLE,
-        EventKind.UNREADABLE,
-    }
-)
-"""Problems that recur in every pass until they end."""
-
-REPEATED_AFTER: Final = timedelta(minutes=5)
-REPEATED_AT_MOST: Final = timedelta(hours=1)
 
 
 def level_of(kind: EventKind) -> Level:

@@ -42,6 +42,13 @@ _FAILURES: Final = frozenset(
     }
 )
 
+_FAILURE_TITLES: Final = {
+    EventKind.INVALID_REVISION: "Invalid revision",
+    EventKind.LAUNCH_FAILED: "Launch failed",
+    EventKind.UNKNOWN: "Unknown instances",
+    EventKind.WAVE_FAILED: "Wave failed",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Notice:
@@ -129,14 +136,6 @@ def notices_of_event(
         identity, event.at, kind, fleet, title + pool, event.message, event.node_pool, revision
     )
     return msgspec.structs.replace(memory, reported={**reported, key: event.at}), [notice]
-
-
-_FAILURE_TITLES: Final = {
-    EventKind.INVALID_REVISION: "Invalid revision",
-    EventKind.LAUNCH_FAILED: "Launch failed",
-    EventKind.UNKNOWN: "Unknown instances",
-    EventKind.WAVE_FAILED: "Wave failed",
-}
 
 
 def _rollout_notices(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, list[Notice]]:

@@ -19,6 +19,9 @@ from reconciler.model.text.visible import neutralize, one_line
 if TYPE_CHECKING:
     from reconciler.plan.value.plan import Plan
 
+_LINE_MAX: Final = 64
+"""How much of an unfinished line is taken into account: more than the name of a command."""
+
 
 def has_colour(out: TextIO) -> bool:
     """Return whether ``out`` is a terminal that shows colours, and nothing disables them.
@@ -26,10 +29,6 @@ def has_colour(out: TextIO) -> bool:
     ``NO_COLOR`` (with any value but an empty one) and ``TERM=dumb`` turn them off.
     """
     return out.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-_LINE_MAX: Final = 64
-"""How much of an unfinished line is taken into account: more than the name of a command."""
 
 
 class FilteredStream:

@@ -27,6 +27,8 @@ BLOCKED_AFTER: Final = timedelta(minutes=15)
 """How long something must block nodes before a notice: a budget or a rollout may end soon."""
 _NODES_SHOWN: Final = 5
 
+_NAMES: Final = {"launch": "a launch", "command": "a command", "end": "the end"}
+
 
 class _Blocked(NamedTuple):
     blocker: Blocker
@@ -127,6 +129,3 @@ class WatchNotices:
     def _notice(self, kind: NoticeKind, at: datetime, title: str, text: str, key: str) -> Notice:
         identity = f"{self._cluster}/{key}/{at:%Y%m%dT%H%M%S}"
         return Notice(identity, at, kind, self._cluster, title, text)
-
-
-_NAMES: Final = {"launch": "a launch", "command": "a command", "end": "the end"}

@@ -46,6 +46,11 @@ _NOT_SHARED: Final = frozenset(
 )
 """Labels that differ between the pods of a workload, or with each of its revisions."""
 
+_KEPT_AS: Final = "_allocation_weights"
+
+ROWS_MAX: Final = 2_000
+"""How many rows are recorded for a fleet."""
+
 
 def workload_of(pod: Pod) -> str:
     """Return the kind and the name of the workload of a pod: a Deployment, not its ReplicaSet.
@@ -149,9 +154,6 @@ def _weights(node: StateNode) -> Sequence[tuple[WorkloadKey, int]]:
     return known
 
 
-_KEPT_AS: Final = "_allocation_weights"
-
-
 def nanodollars(dollars: float | None) -> int:
     """Return an amount in billionths of a dollar, 0 if it is unknown."""
     return 0 if dollars is None else round(dollars * NANODOLLARS)
@@ -189,10 +191,6 @@ class WorkloadCost:
     def per_hour(self) -> float:
         """USD an hour."""
         return round(self.nanodollars / NANODOLLARS, 9)
-
-
-ROWS_MAX: Final = 2_000
-"""How many rows are recorded for a fleet."""
 
 
 def abridge(rows: Sequence[WorkloadCost], most: int = ROWS_MAX) -> tuple[WorkloadCost, ...]:

@@ -57,6 +57,10 @@ PodKind = tuple[str, frozenset[tuple[str, str]]]
 _SIZE: Final = 8
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
+_NO_METADATA: Final = Metadata()
+
+_KINDS_MAX: Final = 10_000
+
 
 def fingerprint(facts: object) -> str:
     """Return the fingerprint of facts that can be written as JSON; the order of keys is ignored."""
@@ -219,9 +223,6 @@ def _object_facts(item: Any) -> object:
     return _metadata_facts(item.metadata), msgspec.structs.replace(item, metadata=_NO_METADATA)
 
 
-_NO_METADATA: Final = Metadata()
-
-
 def node_class_facts(status: EC2NodeClassStatus) -> object:
     """Return what decisions read from the resolved resources of a node class.
 
@@ -368,9 +369,6 @@ class NodePods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in 
     def used_by_daemons(self) -> Resources:
         """The same for the pods of DaemonSets alone."""
         return add_resources(*(pod.requests() for pod in self.daemons if not pod.is_terminal))
-
-
-_KINDS_MAX: Final = 10_000
 
 
 @lru_cache(_KINDS_MAX)

@@ -15,6 +15,14 @@ from reconciler.model.text.quoting import quote_value
 CAPTURE: Final = "capture it with `reconciler snapshot` or `kubectl get … -A -o json`"
 _BYTE: Final = re.compile(r" \(byte (\d+)\)")
 
+_UTF16: Final = ("UTF-16, as PowerShell writes it", "save it as UTF-8")
+_FORMS: Final = {
+    b"\x1f\x8b": ("compressed with gzip", "decompress it with gunzip"),
+    b"\xff\xfe": _UTF16,
+    b"\xfe\xff": _UTF16,
+}
+"""The first bytes of files that are not text in UTF-8, what they are, and what to do."""
+
 
 class SnapshotText:
     """The text of a snapshot, in which objects are located in their order.
@@ -108,15 +116,6 @@ def yaml_error_position(source: str, error: Exception) -> tuple[str, str]:
     if mark is None:
         return source, str(message)
     return f"{source}:{mark.line + 1}:{mark.column + 1}", str(message)
-
-
-_UTF16: Final = ("UTF-16, as PowerShell writes it", "save it as UTF-8")
-_FORMS: Final = {
-    b"\x1f\x8b": ("compressed with gzip", "decompress it with gunzip"),
-    b"\xff\xfe": _UTF16,
-    b"\xfe\xff": _UTF16,
-}
-"""The first bytes of files that are not text in UTF-8, what they are, and what to do."""
 
 
 def expect_plain(text: bytes, source: str) -> None:

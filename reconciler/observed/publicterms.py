@@ -155,17 +155,33 @@ _KINDS: Final = frozenset(
 )
 _CLASS: Final = re.compile(r"([A-Z][A-Za-z0-9]{1,40})?NodeClass")
 
-
-def is_kind(text: str) -> bool:
-    """Return whether a kind belongs to Kubernetes or Karpenter; the others are named by users."""
-    return text in _KINDS or _CLASS.fullmatch(text) is not None
-
-
 _RESOURCE: Final = re.compile(
     r"cpu|memory|pods|nodes|storage|ephemeral-storage|(hugepages|attachable-volumes)-[a-z0-9-]{1,40}"
     r"|(nvidia\.com|amd\.com|habana\.ai|intel\.com|qualcomm\.com|aws\.amazon\.com"
     r"|vpc\.amazonaws\.com|smarter-devices|xilinx\.com)/[A-Za-z0-9._-]{1,40}"
 )
+
+_ZONE: Final = r"[a-z]{2}(-[a-z]+){1,3}-[0-9]{1,2}[a-z]?(-[a-z0-9]+){0,3}"
+_NUMBER: Final = r"[0-9]{1,12}"
+_MODEL: Final = r"(?=[a-z-]*[0-9])[a-z0-9-]{1,24}|inferentia|trainium"
+_TYPE: Final = r"(?=[a-z-]*[0-9])[a-z0-9-]{1,16}\.[a-z0-9-]{2,20}"
+_MAKER: Final = "nvidia|amd|habana|aws|intel|qualcomm|xilinx"
+_AWS: Final = "karpenter.k8s.aws/"
+
+_KUBELET: Final = frozenset(
+    {
+        *("clusterDNS", "maxPods", "podsPerCore", "systemReserved", "kubeReserved"),
+        *("evictionHard", "evictionSoft", "evictionSoftGracePeriod", "evictionMaxPodGracePeriod"),
+        *("imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "cpuCFSQuota"),
+        *("memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available"),
+        *("imagefs.inodesFree", "pid.available", "cpu", "memory", "ephemeral-storage", "pid"),
+    }
+)
+
+
+def is_kind(text: str) -> bool:
+    """Return whether a kind belongs to Kubernetes or Karpenter; the others are named by users."""
+    return text in _KINDS or _CLASS.fullmatch(text) is not None
 
 
 def is_amount(text: str) -> bool:
@@ -178,12 +194,6 @@ def is_resource(name: str) -> bool:
     return _RESOURCE.fullmatch(name) is not None
 
 
-_ZONE: Final = r"[a-z]{2}(-[a-z]+){1,3}-[0-9]{1,2}[a-z]?(-[a-z0-9]+){0,3}"
-_NUMBER: Final = r"[0-9]{1,12}"
-_MODEL: Final = r"(?=[a-z-]*[0-9])[a-z0-9-]{1,24}|inferentia|trainium"
-_TYPE: Final = r"(?=[a-z-]*[0-9])[a-z0-9-]{1,16}\.[a-z0-9-]{2,20}"
-_MAKER: Final = "nvidia|amd|habana|aws|intel|qualcomm|xilinx"
-_AWS: Final = "karpenter.k8s.aws/"
 _VALUES: Final[dict[str, re.Pattern[str]]] = {
     key: re.compile(form)
     for key, form in {
@@ -219,17 +229,6 @@ def is_value(key: str, value: str) -> bool:
     if form is not None:
         return form.fullmatch(value) is not None
     return value in ("true", "false") or re.fullmatch(_NUMBER, value) is not None
-
-
-_KUBELET: Final = frozenset(
-    {
-        *("clusterDNS", "maxPods", "podsPerCore", "systemReserved", "kubeReserved"),
-        *("evictionHard", "evictionSoft", "evictionSoftGracePeriod", "evictionMaxPodGracePeriod"),
-        *("imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "cpuCFSQuota"),
-        *("memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available"),
-        *("imagefs.inodesFree", "pid.available", "cpu", "memory", "ephemeral-storage", "pid"),
-    }
-)
 
 
 def _field_names(kind: msgspec.inspect.Type) -> Iterator[str]:

@@ -105,6 +105,10 @@ RECORDS_KIND: Final = "FleetRecords"
 CAPTURE_KIND: Final = "SnapshotCapture"
 """The kind of the object with the time at which the objects of a cluster were captured."""
 
+_LISTS_MAX: Final = 100
+"""The maximum nesting of Lists; kubectl nests none."""
+OBJECTS_MAX: Final = 2_000_000
+
 
 class Capture(msgspec.Struct, frozen=True):
     """When the objects of a cluster were captured."""
@@ -247,11 +251,6 @@ def objects_snapshot(objects: Iterable[object], source: str) -> Snapshot:
 
 def _nesting_error(where: str) -> UnreadableError:
     return UnreadableError("not a snapshot: it is nested too deeply", where=where)
-
-
-_LISTS_MAX: Final = 100
-"""The maximum nesting of Lists; kubectl nests none."""
-OBJECTS_MAX: Final = 2_000_000
 
 
 class SkippedKind(str):

@@ -1,4 +1,9 @@
-"""Convert a finished pass into a ``Placement``: NodeClaims, pod assignments and rejections."""
+"""Convert a finished pass into a ``Placement``: NodeClaims, pod assignments and rejections.
+
+When a claim is final, requirements that only the simulation needs (the hostname, life-cycle labels)
+are removed. The decisions are written into it: instance types (cheapest first), their capacity
+types, and the reservations it holds (Karpenter ``FinalizeScheduling``, ``ToNodeClaim``).
+"""
 
 from __future__ import annotations
 
@@ -39,13 +44,14 @@ from reconciler.placement.question import (
 from reconciler.placement.solve import PlacementPass
 from reconciler.placement.work import PlacementWork, WorkLimit
 
-# Finalizing a claim: requirements that only the simulation needs (the hostname, life-cycle labels)
-# are removed. The decisions are written into it: instance types (cheapest first), their capacity
-# types, and the reservations it holds (Karpenter ``FinalizeScheduling``, ``ToNodeClaim``).
-
-
 _SIMULATION_LABELS: Final = (REGISTERED, INITIALIZED)
 _NAME_MAX: Final = 62
+
+_UNEXPLAINED: Final = Rejection(
+    "WorkLimit",
+    "it fits no node; the reasons were not determined, because the rules of too many pods would "
+    "have to be compared: use fewer different topology spread and (anti-)affinity rules",
+)
 
 
 class Finisher:
@@ -246,13 +252,6 @@ def build_placement(
         uninitialized_targets=_uninitialized_targets(placement_pass),
         work_limit=limit,
     )
-
-
-_UNEXPLAINED: Final = Rejection(
-    "WorkLimit",
-    "it fits no node; the reasons were not determined, because the rules of too many pods would "
-    "have to be compared: use fewer different topology spread and (anti-)affinity rules",
-)
 
 
 def _is_unserved(cohort: Cohort, attempt: Attempt) -> bool:

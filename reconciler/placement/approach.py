@@ -27,6 +27,11 @@ from reconciler.placement.topology.groups import Topology
 from reconciler.placement.topology.rules import RuleKind
 from reconciler.placement.work import in_turns
 
+_APPROACHES_BY_PODS: Final = ((500, 6), (12_000, 3), (25_000, 2))
+"""Pairs of a maximum number of pods and the number of approaches to try up to it."""
+_INTERLEAVED_MAX: Final = 500
+"""Maximum number of pods for queue order pod by pod, which cannot place pods in batches."""
+
 
 class Approach(msgspec.Struct, frozen=True):
     """An order of cohorts, and the position of a claim among those with the same number of pods.
@@ -130,10 +135,6 @@ _APPROACHES: Final = (
     Approach(_requirements_key, to_front=False),
     Approach(_memory_key, to_front=True),
 )
-_APPROACHES_BY_PODS: Final = ((500, 6), (12_000, 3), (25_000, 2))
-"""Pairs of a maximum number of pods and the number of approaches to try up to it."""
-_INTERLEAVED_MAX: Final = 500
-"""Maximum number of pods for queue order pod by pod, which cannot place pods in batches."""
 
 
 def approaches(cohorts: Sequence[Cohort], *, as_karpenter: bool = False) -> tuple[Approach, ...]:

@@ -1,6 +1,7 @@
 """The input of a scheduling pass: NodePools, what they can launch, and pods; and its result.
 
-These are the values that enter and leave the package.
+These are the values that enter and leave the package, without a reference to the scheduler that
+created them.
 """
 
 from __future__ import annotations
@@ -18,11 +19,6 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.resources import Resources
 from reconciler.placement.work import WorkLimit
-
-# The result of a pass: new NodeClaims, pods on existing nodes, and every rejection.
-#
-# These are plain values without a reference to the scheduler that created them.
-
 
 TYPES_MAX = 600
 """Maximum number of instance types in a NodeClaim (Karpenter ``MaxInstanceTypes``)."""

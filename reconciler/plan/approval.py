@@ -4,6 +4,11 @@ Both are plans of the same fleet at different times. They are equal if their inp
 they do the same: the same launches from the same node classes, the same disruption commands, in the
 same order. Times (ages, when a window opens), texts and the names of NodeClaims, which are random
 in each plan, are not compared.
+
+A saved plan is a file of JSON with a digest over everything else in it. The digest finds a damaged
+or edited file; it is not a signature, and anybody who can write the file can write the digest. What
+protects a fleet from a forged plan is that `apply` plans again and applies only its own result
+(``approval``).
 """
 
 from __future__ import annotations
@@ -37,13 +42,6 @@ from reconciler.plan.value.plan import (
     to_json,
 )
 
-# The file of a saved plan: the plan as JSON, with a digest over everything else in the file.
-#
-# The digest finds a damaged or edited file; it is not a signature, and anybody who can write the
-# file can write the digest. What protects a fleet from a forged plan is that `apply` plans again
-# and applies only its own result (``approval``).
-
-
 SIZE_MAX: Final = 256 * 1024 * 1024
 """Bytes of the largest file that is read; a plan of 10,000 nodes has about a tenth of it."""
 
@@ -54,6 +52,29 @@ AHEAD_MAX: Final = timedelta(minutes=5)
 """How far the clock of another machine may be ahead: a later plan was not made with ``plan``."""
 
 _SAVE: Final = "save it again with `reconciler plan --out FILE`"
+
+SHOWN_MAX: Final = 8
+"""How many differences a message names before it counts the rest."""
+
+_INPUTS: Final = {
+    "git": "the fleet's files",
+    "snapshot": "nodes, pods or instances",
+    "catalog": "instance types or prices",
+    "settings": "settings",
+    "engine": "the release of reconciler",
+}
+_MOMENTARY_COMMAND: Final = (
+    "id",
+    "replacements",
+    "score",
+    "message",
+    "savingsPerEviction",
+    "equalCandidates",
+)
+"""Fields of a command: its name, those of its launches, and what depends on the time."""
+
+OBJECTS_SHOWN_MAX: Final = 5
+"""How many objects of the cluster a message names before it counts the rest."""
 
 
 def encode_saved_plan(plan: Plan) -> bytes:
@@ -129,26 +150,6 @@ def _digest(content: bytes) -> str:
 
 T = TypeVar("T")
 
-SHOWN_MAX: Final = 8
-"""How many differences a message names before it counts the rest."""
-
-_INPUTS: Final = {
-    "git": "the fleet's files",
-    "snapshot": "nodes, pods or instances",
-    "catalog": "instance types or prices",
-    "settings": "settings",
-    "engine": "the release of reconciler",
-}
-_MOMENTARY_COMMAND: Final = (
-    "id",
-    "replacements",
-    "score",
-    "message",
-    "savingsPerEviction",
-    "equalCandidates",
-)
-"""Fields of a command: its name, those of its launches, and what depends on the time."""
-
 
 def changed_inputs(
     approved: InputDigests,
@@ -170,10 +171,6 @@ def changed_inputs(
             how = _format_objects(objects)
         found.append(f"{name} changed ({_INPUTS[name]}: {how})")
     return found
-
-
-OBJECTS_SHOWN_MAX: Final = 5
-"""How many objects of the cluster a message names before it counts the rest."""
 
 
 def _format_objects(objects: Sequence[str]) -> str:

@@ -43,6 +43,11 @@ _EQUAL: Final = sorted(
 )
 """The fields that are compared as they are, the most expensive comparison last."""
 
+_SHARED_MAX: Final = 6
+"""How many plans runs share; later ones differ, and each keeps a complete cluster in memory."""
+
+_NEXT_MOMENT: Final = timedelta.resolution
+
 
 @dataclass(frozen=True)
 class _Answer:
@@ -81,10 +86,6 @@ class _Answer:
             inputs=digests,
             inputs_digest=digest_of(digests),
         )
-
-
-_SHARED_MAX: Final = 6
-"""How many plans runs share; later ones differ, and each keeps a complete cluster in memory."""
 
 
 class SharedPlans:
@@ -205,9 +206,6 @@ def _same_memory(memory: Discoveries, other: Discoveries) -> bool:
 
 def _amounts(memory: Discoveries) -> dict[tuple[str, str], int]:
     return {(key, name): m.amount for key, row in memory.items() for name, m in row.items()}
-
-
-_NEXT_MOMENT: Final = timedelta.resolution
 
 
 def steady_until(inputs: Inputs) -> datetime | None:

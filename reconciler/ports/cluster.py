@@ -16,6 +16,12 @@ from reconciler.observed.allocation import WorkloadCost
 from reconciler.observed.snapshot import Snapshot
 from reconciler.ports.cloud import Instance
 
+USAGE_RECORD: Final = "usage"
+"""The name under which the usage of a fleet is stored."""
+
+PODS_MAX: Final = 3_000
+"""How many pods of a fleet are recorded."""
+
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
@@ -40,10 +46,6 @@ class Announcer(Protocol):
 
     def announce(self, announcements: Sequence[Announcement]) -> None:
         """Publish what was not published a short while ago, as fast as the limits allow."""
-
-
-USAGE_RECORD: Final = "usage"
-"""The name under which the usage of a fleet is stored."""
 
 
 class NodeUsage(msgspec.Struct, frozen=True, rename="camel"):
@@ -93,10 +95,6 @@ class DrainStep:
     def is_done(self) -> bool:
         """Whether the node is empty."""
         return not self.pods and not self.volumes
-
-
-PODS_MAX: Final = 3_000
-"""How many pods of a fleet are recorded."""
 
 
 class PodUsage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

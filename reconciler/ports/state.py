@@ -15,6 +15,9 @@ from reconciler.model.kubernetes.metadata import OwnerReference
 from reconciler.model.kubernetes.pod import PodSpec
 from reconciler.model.ownership import NO_CLUSTER, ClusterId
 
+REVISION_PROBLEM_RECORD: Final = "revisionProblem"
+"""The name under which the problem of the newest revision is kept on the shelf of a fleet."""
+
 
 class CommandPhase(StrEnum):
     """The phase of a command."""
@@ -172,10 +175,6 @@ class StateStore(Protocol):
 
     def put_unavailable(self, offerings: Sequence[Unavailable]) -> None:
         """Record refusals; the later ``until`` is kept, except that a further refusal wins."""
-
-
-REVISION_PROBLEM_RECORD: Final = "revisionProblem"
-"""The name under which the problem of the newest revision is kept on the shelf of a fleet."""
 
 
 class RevisionProblem(msgspec.Struct, frozen=True, rename="camel"):

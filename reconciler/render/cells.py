@@ -19,6 +19,15 @@ from reconciler.model.text.times import format_time
 
 Tone = Literal["", "soft", "good", "bad", "warn"]
 
+BOXES_MAX: Final = 120
+"""A chart of more actions is not readable."""
+
+ROWS_UNGROUPED_MAX: Final = 6
+"""Up to this number, all rows are listed, even if some are similar."""
+
+ROWS_SHOWN_MAX: Final = 12
+"""The maximum number of rows: the rest is one row that can be expanded."""
+
 
 class VerbStyle(NamedTuple):
     """The sign of a verb on a terminal, its tone, and whether its word follows the sign."""
@@ -181,10 +190,6 @@ class Box(msgspec.Struct, frozen=True):
     after: tuple[str, ...]
 
 
-BOXES_MAX: Final = 120
-"""A chart of more actions is not readable."""
-
-
 class Flow(msgspec.Struct, frozen=True):
     """The order of the actions."""
 
@@ -307,11 +312,6 @@ def name_cell(names: tuple[str, ...], noun: str, kind: str = "") -> Name | NameL
 
 T = TypeVar("T")
 
-ROWS_UNGROUPED_MAX: Final = 6
-"""Up to this number, all rows are listed, even if some are similar."""
-
-ROWS_SHOWN_MAX: Final = 12
-"""The maximum number of rows: the rest is one row that can be expanded."""
 
 Key = Callable[[T], Hashable]
 

@@ -25,6 +25,47 @@ _STEPS_S: Final = (
 )  # fmt: skip
 _TICKS_MAX: Final = 9
 
+_LANE: Final = 22
+_LABEL_MAX: Final = 30
+_KINDS: Final = {
+    "launch": "launch",
+    "remove": "remove",
+    "start": "starting",
+    "run": "running",
+    "drain": "draining",
+    "wait": "waits",
+    "closed": "window or budget closed",
+    "limited": "limited by a budget",
+}
+_HUE_COUNT: Final = 8
+
+_BOX: Final = (230, 40)
+_GAP: Final = (60, 12)
+_LETTERS: Final = 29
+
+POINTS_MAX: Final = 2000
+"""The maximum number of points of a curve."""
+
+_WIDTH: Final = 760
+_HEIGHT: Final = 260
+_LEFT: Final = 96
+_TOP: Final = 14
+_BOTTOM: Final = 226
+_DROP: Final = 24
+_CURVE_TICKS_MAX: Final = 6
+_TICK_GAP: Final = 80
+_STYLES: Final = 3
+
+_NEAR: Final = 14.0
+"""Points that are closer than this share a label, since their labels would overlap."""
+
+_SPANS: Final = (
+    (1, "≤1 s"), (2, "2 s"), (5, "5 s"), (10, "10 s"), (20, "20 s"), (30, "30 s"), (60, "1 min"),
+    (120, "2 min"), (300, "5 min"), (600, "10 min"), (1800, "30 min"), (3600, "1 h"),
+    (7200, "2 h"), (18_000, "5 h"), (36_000, "10 h"), (86_400, "1 d"), (172_800, "2 d"),
+    (604_800, "7 d"), (2_592_000, "30 d"), (31_536_000, "1 y"), (315_360_000, "10 y"),
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:
@@ -78,21 +119,6 @@ class Axis:
         return join_markup(*parts, zone)
 
 
-_LANE: Final = 22
-_LABEL_MAX: Final = 30
-_KINDS: Final = {
-    "launch": "launch",
-    "remove": "remove",
-    "start": "starting",
-    "run": "running",
-    "drain": "draining",
-    "wait": "waits",
-    "closed": "window or budget closed",
-    "limited": "limited by a budget",
-}
-_HUE_COUNT: Final = 8
-
-
 def hue_of(number: int) -> int:
     """Return the colour of a number; colours repeat."""
     return number % _HUE_COUNT
@@ -134,11 +160,6 @@ def _bar(bar: Bar, axis: Axis, y: int) -> Markup:
     shape = f"b-{bar.kind}{hue}"
     rect = el("rect", cls=shape, x=left, y=y + 3, width=width, height=_LANE - 6, rx=3)
     return el("g", title, rect) if title else rect
-
-
-_BOX: Final = (230, 40)
-_GAP: Final = (60, 12)
-_LETTERS: Final = 29
 
 
 def flow(figure: Flow) -> Markup:
@@ -183,19 +204,6 @@ def _box(box: Box, x: int, y: int) -> Markup:
     corner = el("rect", cls=f"box {box.kind}", x=x, y=y, width=_BOX[0], height=_BOX[1], rx=6)
     return el("g", el("title", about), corner, *texts, role="img", aria_label=about)
 
-
-POINTS_MAX: Final = 2000
-"""The maximum number of points of a curve."""
-
-_WIDTH: Final = 760
-_HEIGHT: Final = 260
-_LEFT: Final = 96
-_TOP: Final = 14
-_BOTTOM: Final = 226
-_DROP: Final = 24
-_CURVE_TICKS_MAX: Final = 6
-_TICK_GAP: Final = 80
-_STYLES: Final = 3
 
 Point = tuple[float, float]
 """The position on the width of a chart, from 0 to 1, and the value from there on."""
@@ -331,10 +339,6 @@ def _dot(dot: Dot, x: float, y: float) -> Markup:
     )  # fmt: skip
 
 
-_NEAR: Final = 14.0
-"""Points that are closer than this share a label, since their labels would overlap."""
-
-
 def _dot_labels(places: Sequence[tuple[float, float, str]]) -> list[Markup]:
     """Return the labels above and to the right of the points."""
     groups: list[list[tuple[float, float, str]]] = []
@@ -409,14 +413,6 @@ class TimeScale:
         """Return a line at each round time."""
         axis = Axis(self.begin, self.end, _LEFT, _WIDTH, _CURVE_TICKS_MAX, _DROP)
         return axis.grid(_TOP, _BOTTOM)
-
-
-_SPANS: Final = (
-    (1, "≤1 s"), (2, "2 s"), (5, "5 s"), (10, "10 s"), (20, "20 s"), (30, "30 s"), (60, "1 min"),
-    (120, "2 min"), (300, "5 min"), (600, "10 min"), (1800, "30 min"), (3600, "1 h"),
-    (7200, "2 h"), (18_000, "5 h"), (36_000, "10 h"), (86_400, "1 d"), (172_800, "2 d"),
-    (604_800, "7 d"), (2_592_000, "30 d"), (31_536_000, "1 y"), (315_360_000, "10 y"),
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,13 @@ from reconciler.render.layout import table
 
 T_co = TypeVar("T_co", covariant=True)
 
+_COLOURS: Final = {"good": "32", "warn": "33", "bad": "31"}
+_TONES: Final[dict[str, Tone]] = {
+    **dict.fromkeys(("launch", "launch-batch", "provision"), "good"),
+    **dict.fromkeys(("replace", "reboot", "taint", "drain"), "warn"),
+    **dict.fromkeys(("terminate", "delete-node", "delete"), "bad"),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Item(Generic[T_co]):
@@ -63,14 +70,6 @@ def columns(rows: Sequence[Sequence[str]], indent: int = 0, tones: Sequence[Tone
         return "".join(f"{' ' * indent}{line}\n" for line in lines)
     pairs = zip(lines, tones, strict=True)
     return Painted("".join(f"{' ' * indent}{_paint(line, tone)}\n" for line, tone in pairs))
-
-
-_COLOURS: Final = {"good": "32", "warn": "33", "bad": "31"}
-_TONES: Final[dict[str, Tone]] = {
-    **dict.fromkeys(("launch", "launch-batch", "provision"), "good"),
-    **dict.fromkeys(("replace", "reboot", "taint", "drain"), "warn"),
-    **dict.fromkeys(("terminate", "delete-node", "delete"), "bad"),
-}
 
 
 def verb_tone(verb: str) -> Tone:

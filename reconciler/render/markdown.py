@@ -41,6 +41,10 @@ _HEAD: Final = (
     "  classDef terminate fill:#ffebe9,stroke:#cf222e,color:#5c0f14",
 )
 
+_BOXES_MAX: Final = 40
+
+_COMMIT: Final = re.compile(r"[0-9a-f]{7,40}")
+
 
 def render_flowchart(flow: Flow) -> str:
     """Return the order of actions as a flowchart."""
@@ -68,9 +72,6 @@ def escape_label(text: str) -> str:
     return mermaid_text(line if len(line) <= _LABEL_MAX else line[: _LABEL_MAX - 1] + "…")
 
 
-_BOXES_MAX: Final = 40
-
-
 class SectionLimits(NamedTuple):
     """The limits of one attempt: rows of a table and behind a fold, and characters of a cell."""
 
@@ -88,9 +89,6 @@ def sentence_markdown(text: str) -> str:
         written = (markdown_code if is_code else markdown_text)(plain)
         parts.append(part.replace(plain, written) if plain else part)
     return "".join(parts)
-
-
-_COMMIT: Final = re.compile(r"[0-9a-f]{7,40}")
 
 
 def _heading(text: str) -> str:

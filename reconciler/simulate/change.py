@@ -61,6 +61,11 @@ if TYPE_CHECKING:
     from reconciler.observed.snapshot import Snapshot
     from reconciler.simulate.seeds import SeededRuns
 
+_VERBATIM_REASONS: Final = frozenset({DRAINING, ForcefulReason.NODE_POOL_DELETED.value})
+"""The reasons of stuck nodes that are shown unchanged; all others are kinds of drift."""
+PASSES_MAX: Final = 2_000
+"""The maximum number of passes of both sides; most changes take less than a hundred."""
+
 
 def run_simulation(
     setup: SimulationSetup,
@@ -155,12 +160,6 @@ def _display_name(fleet: SimulatedFleet) -> str:
     if fleet.head.head is None or fleet.head.dirty:
         return "the working tree"
     return short_commit(fleet.head.head)
-
-
-_VERBATIM_REASONS: Final = frozenset({DRAINING, ForcefulReason.NODE_POOL_DELETED.value})
-"""The reasons of stuck nodes that are shown unchanged; all others are kinds of drift."""
-PASSES_MAX: Final = 2_000
-"""The maximum number of passes of both sides; most changes take less than a hundred."""
 
 
 @dataclass(frozen=True)

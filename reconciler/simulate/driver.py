@@ -2,6 +2,10 @@
 
 Nothing here decides anything about the fleet: passes belong to the engine, and the simulated world
 determines what happens between them.
+
+The engine waits for certain periods: for a node to join, for a replacement, for consolidateAfter,
+for a window. Between two such times a pass that changed nothing would change nothing again, so a
+simulation skips the time between them.
 """
 
 from __future__ import annotations
@@ -47,16 +51,25 @@ from reconciler.simulate.disruptionloop import LoopPlans
 from reconciler.simulate.eventlog import EventLog
 from reconciler.simulate.script import KilledError
 
-# The times at which the next pass may decide differently although nothing happens until then.
-#
-# The engine waits for certain periods: for a node to join, for a replacement, for consolidateAfter,
-# for a window. Between two such times a pass that changed nothing would change nothing again, so a
-# simulation skips the time between them.
-
-
 _NO_PLACE: Final = BlockCode.UNSCHEDULABLE.value
 _MINUTE: Final = timedelta(minutes=1)
 _MOMENT: Final = timedelta(seconds=1)
+
+PASS_INTERVAL: Final = timedelta(seconds=0.1)
+PASS_INTERVAL_MAX: Final = timedelta(seconds=30)
+"""The least time between two passes: so much for each NodeClaim, from a second up to the maximum.
+
+Karpenter and the daemon act on each event, but passes of hundreds of nodes take longer.
+"""
+PASSES_MAX: Final = 20_000
+"""The maximum number of passes of a simulation."""
+_RESTLESS: Final = (timedelta(days=1), 3_000)
+"""The time and the passes after which it stops, as pods or nodes come and go all the time."""
+_PAUSE_MAX_S: Final = 60.0
+_EACH_PASS: Final = 7
+"""A pass takes as long as observing this many nodes, and each of its own nodes in addition."""
+_EVALUATED_FOR_OBSERVED: Final = 35
+"""How many nodes a plan evaluates for disruption in the time that observing one takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,23 +244,6 @@ class NextWindow:
     def forget(self) -> None:
         """Forget the window: the fleet has changed."""
         self._next = None
-
-
-PASS_INTERVAL: Final = timedelta(seconds=0.1)
-PASS_INTERVAL_MAX: Final = timedelta(seconds=30)
-"""The least time between two passes: so much for each NodeClaim, from a second up to the maximum.
-
-Karpenter and the daemon act on each event, but passes of hundreds of nodes take longer.
-"""
-PASSES_MAX: Final = 20_000
-"""The maximum number of passes of a simulation."""
-_RESTLESS: Final = (timedelta(days=1), 3_000)
-"""The time and the passes after which it stops, as pods or nodes come and go all the time."""
-_PAUSE_MAX_S: Final = 60.0
-_EACH_PASS: Final = 7
-"""A pass takes as long as observing this many nodes, and each of its own nodes in addition."""
-_EVALUATED_FOR_OBSERVED: Final = 35
-"""How many nodes a plan evaluates for disruption in the time that observing one takes."""
 
 
 class Sample(msgspec.Struct, frozen=True, rename="camel"):

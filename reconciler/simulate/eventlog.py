@@ -39,6 +39,13 @@ _EVENTS: Final = frozenset(
 )
 """The events that the contract names; any other is a note."""
 
+_REASONS: Final = (
+    DisruptionReason.DRIFTED,
+    DisruptionReason.UNDERUTILIZED,
+    DisruptionReason.EMPTY,
+    DisruptionReason.UNHEALTHY,
+)
+
 
 class Event(msgspec.Struct, frozen=True, rename="camel"):
     """An event with all its subjects; other fields are empty."""
@@ -175,14 +182,6 @@ def _notify_created(event_log: Notifier, claim: NodeClaim, now: datetime) -> Non
             node_claim=claim.name,
         )
     )
-
-
-_REASONS: Final = (
-    DisruptionReason.DRIFTED,
-    DisruptionReason.UNDERUTILIZED,
-    DisruptionReason.EMPTY,
-    DisruptionReason.UNHEALTHY,
-)
 
 
 class RulePeriod(msgspec.Struct, frozen=True, rename="camel"):

@@ -74,6 +74,11 @@ if TYPE_CHECKING:
     from reconciler.plan.value.plan import ObservationSource
     from reconciler.source.resource import Resource
 
+_TAKEN: Final = ("NodePool", "NodeOverlay", "EC2NodeClass")
+_READ: Final = frozenset({*_TAKEN, "Node", "Deployment"})
+"""The kinds that the files of a cluster are made from."""
+_REGION: Final = "topology.kubernetes.io/region"
+
 
 def read_inputs(
     request: FleetRequest,
@@ -188,12 +193,6 @@ def _read_head(
         return sources.read_source(request), live
     objects = objects_of_cluster(request) if observed is None else observed
     return _source_of_cluster(objects), objects_snapshot(objects, "the cluster")
-
-
-_TAKEN: Final = ("NodePool", "NodeOverlay", "EC2NodeClass")
-_READ: Final = frozenset({*_TAKEN, "Node", "Deployment"})
-"""The kinds that the files of a cluster are made from."""
-_REGION: Final = "topology.kubernetes.io/region"
 
 
 def _source_of_cluster(objects: Sequence[JsonDict]) -> SourceFiles:

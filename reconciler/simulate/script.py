@@ -39,6 +39,30 @@ from reconciler.model.text.quoting import quote_value
 
 _OPERATIONS = ("CreateFleet", "DescribeInstances", "TerminateInstances", "CreateTags", ANY)
 
+_STEPS: Final = {
+    "store": (
+        "put_node_claims",
+        "forget_node_claims",
+        "put_command",
+        "put_objects",
+        "put_plan",
+        "put_unavailable",
+    ),
+    "journal": ("begin", "finish"),
+    "compute": ("launch", "terminate", "reboot", "tag"),
+    "cluster": (
+        "taint",
+        "untaint",
+        "fence",
+        "unfence",
+        "register",
+        "initialize",
+        "uninitialize",
+        "drain",
+        "delete_node",
+    ),
+}
+
 
 class _Part(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """A part of the file."""
@@ -260,30 +284,6 @@ def _latencies(latency: Latency, known: Latencies, claims: Iterable[NodeClaim]) 
 
 
 P = TypeVar("P")
-
-_STEPS: Final = {
-    "store": (
-        "put_node_claims",
-        "forget_node_claims",
-        "put_command",
-        "put_objects",
-        "put_plan",
-        "put_unavailable",
-    ),
-    "journal": ("begin", "finish"),
-    "compute": ("launch", "terminate", "reboot", "tag"),
-    "cluster": (
-        "taint",
-        "untaint",
-        "fence",
-        "unfence",
-        "register",
-        "initialize",
-        "uninitialize",
-        "drain",
-        "delete_node",
-    ),
-}
 
 
 class KilledError(BaseException):

@@ -23,6 +23,16 @@ Pointer = tuple[str | int, ...]
 Mark = tuple[int, int, Any]
 """Line, column (from 1) and, for a mapping, {key: ((line, column), Mark)}, for a list, [Mark]."""
 
+_SURROGATE_PAIR: Final = re.compile(
+    r"(?<!\\)((?:\\\\)*)\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})", re.ASCII | re.IGNORECASE
+)
+_LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+_TAG: Final = "tag:yaml.org,2002:"
+_MERGE: Final = object()
+_CONFLICT_HINT: Final = (
+    "resolve the conflict, and remove the lines with <<<<<<<, ======= and >>>>>>>"
+)
+
 
 class FileLimits(NamedTuple):
     """The size limits of one file; far above what people write, small for a machine."""
@@ -162,17 +172,6 @@ class _ParseError(Exception):
         self.message = message
         self.at = at
         self.hint = hint
-
-
-_SURROGATE_PAIR: Final = re.compile(
-    r"(?<!\\)((?:\\\\)*)\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})", re.ASCII | re.IGNORECASE
-)
-_LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
-_TAG: Final = "tag:yaml.org,2002:"
-_MERGE: Final = object()
-_CONFLICT_HINT: Final = (
-    "resolve the conflict, and remove the lines with <<<<<<<, ======= and >>>>>>>"
-)
 
 
 class _Composer:

@@ -25,6 +25,13 @@ _KUSTOMIZE: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 _LIST_DEPTH_MAX: Final = 5
 _SIMILARITY_MIN: Final = 0.85
 
+_LFS: Final = "version https://git-lfs.github.com/spec/"
+
+_FIELDS: Final = {"apiVersion": None, "kind": None, "metadata": None, "spec": None}.keys()
+"""The fields of any object, in order."""
+
+_MIGRATE: Final = "migrate to {}, as `reconciler init --from` does"
+
 
 class Entry(NamedTuple):
     """One object: its position (``base`` is its pointer in ``document``) and its data."""
@@ -79,9 +86,6 @@ def entries(document: Document) -> Iterator[tuple[Entry, Finding | None]]:
         yield Entry(document, (), document.data, kind="Kustomization"), None
         return
     yield from _entries(document, (), document.data, 0)
-
-
-_LFS: Final = "version https://git-lfs.github.com/spec/"
 
 
 def _not_an_object(data: object, base: Pointer) -> Finding:
@@ -177,13 +181,6 @@ def _is_foreign_list(data: object) -> bool:
 def _no_object(reason: str) -> Finding:
     message = "is not a Kubernetes object, and is not read"
     return Finding("no-object", (), message, reason, Severity.WARNING)
-
-
-_FIELDS: Final = {"apiVersion": None, "kind": None, "metadata": None, "spec": None}.keys()
-"""The fields of any object, in order."""
-
-
-_MIGRATE: Final = "migrate to {}, as `reconciler init --from` does"
 
 
 def _version_finding(kind: str, api_version: str) -> Finding | None:

@@ -7,29 +7,9 @@ from typing import Final, NamedTuple
 from reconciler.model.json import JsonDict
 from reconciler.model.text.nearest import nearest
 
-# One object of a fleet folder, and the files that contain no objects.
-
-
 CONFIG_FILES: Final = ("reconciler.yaml", "reconciler.yml")
 LOCK_FILE: Final = "reconciler.lock"
 """At the top of the fleet folder: AWS data that was resolved earlier (see ``lock``)."""
-
-
-class Resource(NamedTuple):
-    """One object as it was written, without nulls; ``line`` is where it starts in ``file``."""
-
-    kind: str
-    api_version: str
-    name: str
-    namespace: str
-    data: JsonDict
-    file: str
-    line: int
-
-    @property
-    def order(self) -> tuple[str, str, str]:
-        return (self.kind, self.namespace, self.name)
-
 
 VALIDATED_KINDS: Final = {
     "NodePool": ("karpenter.sh", "v1"),
@@ -108,6 +88,25 @@ SUCCESSORS: Final = {
 }
 """Kinds of the alpha API, and their successors."""
 
+_SIMILARITY_MIN: Final = 0.7
+"""From here on, a group counts as a misspelled one of Karpenter's."""
+
+
+class Resource(NamedTuple):
+    """One object as it was written, without nulls; ``line`` is where it starts in ``file``."""
+
+    kind: str
+    api_version: str
+    name: str
+    namespace: str
+    data: JsonDict
+    file: str
+    line: int
+
+    @property
+    def order(self) -> tuple[str, str, str]:
+        return (self.kind, self.namespace, self.name)
+
 
 def is_kubernetes(api_version: str, kind: str) -> bool:
     """Return whether it is a kind of Kubernetes that is read, in one of its versions."""
@@ -117,10 +116,6 @@ def is_kubernetes(api_version: str, kind: str) -> bool:
 def group_of(api_version: str) -> str:
     """Return the group of an ``apiVersion``; the core group is ``""``."""
     return api_version.rpartition("/")[0]
-
-
-_SIMILARITY_MIN: Final = 0.7
-"""From here on, a group counts as a misspelled one of Karpenter's."""
 
 
 def is_ours(api_version: str, kind: str) -> bool:

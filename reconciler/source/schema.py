@@ -51,6 +51,18 @@ _ERRORS_MAX: Final = 10_000
 _SIMILARITY_MIN: Final = 0.8
 _MISTYPED: Final = "x-mistyped"
 
+PRICE_MAX: Final = 1_000_000
+"""The maximum of a NodeOverlay, in USD an hour or in percent."""
+
+_TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9:]{8}(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+"""The form of RFC 3339."""
+
+_NOUNS: Final = {"quantity": "quantity", "duration": "duration", "price": "price", "span": "period"}
+_SUFFIX: Final = re.compile(r"([0-9.]+) ?([A-Za-z]{1,20})", re.ASCII)
+_DURATION: Final = re.compile(r"(\d{1,5}) ?([dhmsw])[a-z]*", re.ASCII | re.IGNORECASE)
+_HOURS: Final = {"d": 24, "w": 7 * 24}
+"""Units that Karpenter does not read, in hours."""
+
 
 @lru_cache(maxsize=16)
 def load_schema(name: str) -> Schema:
@@ -202,10 +214,6 @@ def _check_properties(
         yield ValidationError("mistyped fields", validator=_MISTYPED)
 
 
-PRICE_MAX: Final = 1_000_000
-"""The maximum of a NodeOverlay, in USD an hour or in percent."""
-
-
 def _check_price(text: str) -> None:
     if abs(float(text.removesuffix("%"))) > PRICE_MAX:
         raise ValueError(f"price {quote_value(text)} is out of range: at most {PRICE_MAX:,}")
@@ -219,8 +227,6 @@ def _check_time(text: str) -> None:
     raise ValueError(f"invalid time {quote_value(text)} (example: 2026-01-31T10:00:00Z)")
 
 
-_TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9:]{8}(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})"
-"""The form of RFC 3339."""
 _FORMATS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "quantity": ("bad-quantity", parse_quantity),
     "duration": ("bad-duration", parse_nillable),
@@ -433,13 +439,6 @@ def _bad_format_finding(node: Schema, value: str, pointer: Pointer) -> Finding:
         message += f": unknown suffix {quote_value(suffix[2])}"
         hint = quantity_hint(value) or hint
     return Finding("bad-format", pointer, message, hint)
-
-
-_NOUNS: Final = {"quantity": "quantity", "duration": "duration", "price": "price", "span": "period"}
-_SUFFIX: Final = re.compile(r"([0-9.]+) ?([A-Za-z]{1,20})", re.ASCII)
-_DURATION: Final = re.compile(r"(\d{1,5}) ?([dhmsw])[a-z]*", re.ASCII | re.IGNORECASE)
-_HOURS: Final = {"d": 24, "w": 7 * 24}
-"""Units that Karpenter does not read, in hours."""
 
 
 def _duration_hint(text: str, pattern: str) -> str:

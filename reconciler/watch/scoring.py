@@ -25,6 +25,13 @@ _ALIKE: Final = 0.01
 _SAME: Final = 1e-9
 """The relative difference of equal prices: sums of floats differ in the last digits."""
 
+_ORDER: Final = (
+    PredictionVerdict.WRONG,
+    PredictionVerdict.EQUIVALENT,
+    PredictionVerdict.TIE,
+    PredictionVerdict.EXACT,
+)
+
 
 class Comparison(NamedTuple):
     """A verdict with its cause, and the costs that were compared."""
@@ -158,14 +165,6 @@ def _compare_alike(command: CommandFacts, actual: CommandFacts, real: float | No
     if abs(forecast - real) <= _ALIKE * max(abs(real), _SAME):
         return Comparison(PredictionVerdict.EQUIVALENT, cause, forecast, real)
     return Comparison(PredictionVerdict.WRONG, cause, forecast, real)
-
-
-_ORDER: Final = (
-    PredictionVerdict.WRONG,
-    PredictionVerdict.EQUIVALENT,
-    PredictionVerdict.TIE,
-    PredictionVerdict.EXACT,
-)
 
 
 def _rank(comparison: Comparison) -> int:

@@ -35,6 +35,14 @@ PASS_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 REBOOT_BUCKETS: Final = (10, 20, 40, 80, 160, 320, 640, 1280)
 CALL_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
+_CONSOLIDATION: Final = (DisruptionReason.EMPTY, DisruptionReason.UNDERUTILIZED)
+
+_TERMINATES_FIRST: Final = (
+    (TERMINATES_FIRST, "static-at-limit"),
+    (RESERVATION_FULL, "no-reserved-capacity"),
+)
+"""Why commands remove a node first: what their message states, and Karpenter's name for it."""
+
 
 class CallMetrics:
     """The calls of AWS and Kubernetes, which the fleets of a process share."""
@@ -360,15 +368,6 @@ class _Counters:
         self.reboot_duration.labels(result).observe(float(facts["seconds"]))
         if result == "succeeded" and "recovery" in facts:
             self.reboot_recovery.observe(float(facts["recovery"]))
-
-
-_CONSOLIDATION: Final = (DisruptionReason.EMPTY, DisruptionReason.UNDERUTILIZED)
-
-_TERMINATES_FIRST: Final = (
-    (TERMINATES_FIRST, "static-at-limit"),
-    (RESERVATION_FULL, "no-reserved-capacity"),
-)
-"""Why commands remove a node first: what their message states, and Karpenter's name for it."""
 
 
 def _termination_mode(claim: NodeClaim) -> str:

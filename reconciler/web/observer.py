@@ -16,6 +16,9 @@ from reconciler.web.dashboard import Dashboard
 from reconciler.web.health import DaemonHealth
 from reconciler.web.metrics import FleetMetrics
 
+FORESEEN_NODES_MAX: Final = 300
+"""Up to how many nodes the dashboard shows what consolidation does later."""
+
 
 class WebObserver:
     """Watches the passes of a daemon (``engine.loop.PassObserver``)."""
@@ -50,10 +53,6 @@ class WebObserver:
         """Count the failure; the metrics keep showing the last pass that succeeded."""
         self._metrics.record_failure()
         self._health.record_failure(problem)
-
-
-FORESEEN_NODES_MAX: Final = 300
-"""Up to how many nodes the dashboard shows what consolidation does later."""
 
 
 def _foreseen(world: World, desired: PlannedFleet, result: Pass) -> Inputs | None:

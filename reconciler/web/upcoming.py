@@ -19,6 +19,9 @@ from reconciler.plan.rest.steadystate import LaterConsolidation
 from reconciler.plan.value.plan import Plan
 from reconciler.web.labels import label_of
 
+_UPCOMING_MAX: Final = 3
+_MINUTE: Final = timedelta(minutes=1)
+
 
 @dataclass(frozen=True, slots=True)
 class UpcomingStep:
@@ -39,10 +42,6 @@ class UpcomingStep:
         if self.reason == DisruptionReason.EMPTY.value:
             return f"Removal of {format_count(self.nodes, 'empty node')}"
         return f"{label_of(self.reason)} of {format_count(self.nodes, 'node')}"
-
-
-_UPCOMING_MAX: Final = 3
-_MINUTE: Final = timedelta(minutes=1)
 
 
 def upcoming_steps(

@@ -37,6 +37,11 @@ from reconciler.web.upcoming import UpcomingStep, upcoming_steps
 
 AHEAD: Final = timedelta(days=7)
 
+HEIGHT: Final = 100
+
+_FORESEEN_WORK: Final = 100_000
+"""The work limit of what comes next, in evaluated nodes: about half a second."""
+
 
 @dataclass(frozen=True, slots=True)
 class PeriodView:
@@ -174,9 +179,6 @@ class CostCurve:
     high: float
 
 
-HEIGHT: Final = 100
-
-
 def cost_curve(samples: Sequence[CostSample], now: datetime) -> CostCurve | None:
     """Return the curve of the samples until ``now``, None while it would be a point."""
     if not samples or now <= samples[0].at:
@@ -234,10 +236,6 @@ class FleetView:
     def planned_change_per_month(self) -> float:
         """What the plan changes, in USD a month."""
         return (self.planned_per_hour - self.per_hour) * HOURS_A_MONTH
-
-
-_FORESEEN_WORK: Final = 100_000
-"""The work limit of what comes next, in evaluated nodes: about half a second."""
 
 
 def fleet_view(desired: PlannedFleet, result: Pass, inputs: Inputs | None = None) -> FleetView:

@@ -34,6 +34,28 @@ if TYPE_CHECKING:
 
 _ATTEMPTS: Final = 2
 
+_SERVICE: Final = "ec2"
+
+SKEW_MAX: Final = timedelta(minutes=5)
+"""The maximum clock skew: AWS rejects calls whose signature is further off."""
+
+_ABSENT: Final = frozenset(
+    {"NoSuchEntity", "ParameterNotFound", "ResourceNotFoundException", "InvalidInstanceID.NotFound"}
+)
+"""Codes of calls that were allowed but whose object does not exist."""
+
+_PARAMETER: Final = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
+_PROFILE: Final = "reconciler-check"
+_READS: Final[Mapping[str, Mapping[str, object]]] = {
+    "DescribeImages": {"Owners": ["self"]},
+    "DescribeInstanceTypes": {"MaxResults": 5},
+    "DescribeInstanceTypeOfferings": {"MaxResults": 5},
+    "DescribeSpotPriceHistory": {"MaxResults": 5},
+    "DescribeSubnets": {"MaxResults": 5},
+    "DescribeSecurityGroups": {"MaxResults": 5},
+}
+_LAUNCH_CALLS: Final = ("CreateLaunchTemplate", "CreateFleet", "RunInstances")
+
 
 def account_number(connect: Connect, settings: Settings) -> str:
     """Return the number of the account, empty if AWS does not report it.
@@ -77,7 +99,6 @@ _BY_PREFIX: Final[Mapping[str, Quota]] = {
     "u": Quota("High Memory", "L-43DA4232", "L-43DA4232"),
     "x": Quota("X", "L-7295265B", "L-E3A00192"),
 }
-_SERVICE: Final = "ec2"
 
 
 def quota_of(instance_type: str) -> Quota:
@@ -90,27 +111,6 @@ def vcpu_limit(quotas: ServiceQuotasClient, code: str) -> float:
     """Return the vCPU limit of the account; ``quotas`` is a client of Service Quotas."""
     answer = quotas.get_service_quota(ServiceCode=_SERVICE, QuotaCode=code)
     return answer["Quota"]["Value"]
-
-
-SKEW_MAX: Final = timedelta(minutes=5)
-"""The maximum clock skew: AWS rejects calls whose signature is further off."""
-
-_ABSENT: Final = frozenset(
-    {"NoSuchEntity", "ParameterNotFound", "ResourceNotFoundException", "InvalidInstanceID.NotFound"}
-)
-"""Codes of calls that were allowed but whose object does not exist."""
-
-_PARAMETER: Final = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
-_PROFILE: Final = "reconciler-check"
-_READS: Final[Mapping[str, Mapping[str, object]]] = {
-    "DescribeImages": {"Owners": ["self"]},
-    "DescribeInstanceTypes": {"MaxResults": 5},
-    "DescribeInstanceTypeOfferings": {"MaxResults": 5},
-    "DescribeSpotPriceHistory": {"MaxResults": 5},
-    "DescribeSubnets": {"MaxResults": 5},
-    "DescribeSecurityGroups": {"MaxResults": 5},
-}
-_LAUNCH_CALLS: Final = ("CreateLaunchTemplate", "CreateFleet", "RunInstances")
 
 
 class Checks:

@@ -3,6 +3,11 @@
 A fleet defines its region, its endpoint, and the role it assumes. Fleets of one process have
 separate clients if any of these differ, so that none acts in another's account. Fleets with the
 same account and region share their clients and rate limits.
+
+EC2 has a token bucket for each family of operations, account and region. A caller that empties one
+is throttled until it refills, together with all other callers in the account. The client therefore
+limits its own rate. If EC2 throttles it anyway, others are calling too: the rate is halved, and
+recovers gradually.
 """
 
 from __future__ import annotations
@@ -42,18 +47,26 @@ if TYPE_CHECKING:
     from mypy_boto3_ssm.client import SSMClient
     from mypy_boto3_sts.client import STSClient
 
-# Rate limiting of EC2 calls: a token bucket for each family of operations.
-#
-# EC2 has such buckets for each account and region. A caller that empties one is throttled until it
-# refills, together with all other callers in the account. The client therefore limits its own rate.
-# If EC2 throttles it anyway, others are calling too: the rate is halved, and recovers gradually.
-
-
 LEAST: Final = 1 / 16
 """The minimum share of its rate that a bucket retains, however often EC2 throttles."""
 
 RECOVERY: Final = timedelta(seconds=10)
 """After this time without throttling, a tenth of the rate is restored."""
+
+READING: Final = "reading"
+MUTATING: Final = "mutating"
+
+_READS: Final = ("Describe", "Get", "List", "Search")
+
+POOL: Final = 32
+"""The maximum number of open connections of a client; a further call waits for one."""
+
+_CONNECT_TIMEOUT_S: Final = 5
+_READ_TIMEOUT_S: Final = 60
+_SESSION_NAME_MAX: Final = 64
+
+_CREATING: Final = Lock()
+"""One thread at a time creates a client: otherwise each would load the API model for itself."""
 
 
 class Rate(NamedTuple):
@@ -63,8 +76,6 @@ class Rate(NamedTuple):
     burst: float
 
 
-READING: Final = "reading"
-MUTATING: Final = "mutating"
 RATES: Final = {
     READING: Rate(20, 100),
     MUTATING: Rate(5, 50),
@@ -74,8 +85,6 @@ RATES: Final = {
     "CreateTags": Rate(10, 100),
 }
 """EC2's own figures (aws reference 6.5); an operation listed by name has its own bucket."""
-
-_READS: Final = ("Describe", "Get", "List", "Search")
 
 
 def family_of(operation: str) -> str:
@@ -168,14 +177,6 @@ class Throttle:
 
 def _family(event_name: str) -> str:
     return family_of(event_name.rpartition(".")[2])
-
-
-POOL: Final = 32
-"""The maximum number of open connections of a client; a further call waits for one."""
-
-_CONNECT_TIMEOUT_S: Final = 5
-_READ_TIMEOUT_S: Final = 60
-_SESSION_NAME_MAX: Final = 64
 
 
 class Connect(Protocol):
@@ -301,10 +302,6 @@ def _measure(client: Any, service: str, meter: CallMeter) -> None:
     events.register(f"before-call.{service}", begin)
     events.register(f"after-call.{service}", end)
     events.register(f"after-call-error.{service}", end)
-
-
-_CREATING: Final = Lock()
-"""One thread at a time creates a client: otherwise each would load the API model for itself."""
 
 
 class _Session:

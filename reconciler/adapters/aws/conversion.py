@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     )
 
 
-# Filters of Describe calls.
-
-
 def tag_filters(tags: Mapping[str, str]) -> list[FilterTypeDef]:
     """Return the filters of a tag term: all of them must match, ``*`` matches any value."""
     return [

@@ -16,23 +16,6 @@ from reconciler.adapters.aws.permissions import actions_of
 from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
 from reconciler.model.json import JsonObject
 
-
-class Failure(StrEnum):
-    """How to react to a failed call."""
-
-    THROTTLED = "throttled"
-    UNCLEAR = "unclear"
-    UNREACHED = "unreached"
-    NOT_FOUND = "not-found"
-    TEMPLATE_NOT_FOUND = "template-not-found"
-    PROFILE_NOT_FOUND = "profile-not-found"
-    EXISTS = "exists"
-    ASKED_OTHERWISE = "asked-otherwise"
-    CAPACITY = "capacity"
-    UNAUTHORIZED = "unauthorized"
-    REFUSED = "refused"
-
-
 CAPACITY_CODES: Final = frozenset(
     {
         "InsufficientInstanceCapacity",
@@ -100,6 +83,29 @@ _UNAUTHORIZED: Final = frozenset(
 )
 _UNKNOWN_PROFILE: Final = "Invalid IAM Instance Profile name"
 _ASKED_OTHERWISE: Final = frozenset({"IdempotentParameterMismatch"})
+
+_USER_DATA_LIMIT: Final = "User data is limited to"
+"""How EC2 begins this message (provider ``pkg/errors``)."""
+
+_DENIED: Final = re.compile(r"is not authorized to perform: ([a-z0-9-]{2,40}:[A-Za-z0-9]{2,60})\b")
+
+
+class Failure(StrEnum):
+    """How to react to a failed call."""
+
+    THROTTLED = "throttled"
+    UNCLEAR = "unclear"
+    UNREACHED = "unreached"
+    NOT_FOUND = "not-found"
+    TEMPLATE_NOT_FOUND = "template-not-found"
+    PROFILE_NOT_FOUND = "profile-not-found"
+    EXISTS = "exists"
+    ASKED_OTHERWISE = "asked-otherwise"
+    CAPACITY = "capacity"
+    UNAUTHORIZED = "unauthorized"
+    REFUSED = "refused"
+
+
 _KINDS: Final = {
     **dict.fromkeys(_ASKED_OTHERWISE, Failure.ASKED_OTHERWISE),
     **dict.fromkeys(_NOT_FOUND, Failure.NOT_FOUND),
@@ -185,10 +191,6 @@ def translate_errors(call: str) -> Iterator[None]:
         raise our_error(call, error) from error
 
 
-_USER_DATA_LIMIT: Final = "User data is limited to"
-"""How EC2 begins this message (provider ``pkg/errors``)."""
-
-
 def our_error(call: str, error: Exception) -> ReconcilerError:
     """Return our error for one of botocore's: what happened, which call, what to do."""
     kind, where = failure_of(error), error_location(call, request_id_of(error))
@@ -219,9 +221,6 @@ def our_error(call: str, error: Exception) -> ReconcilerError:
     if kind is Failure.UNAUTHORIZED:
         return CloudError(message, where=where, remedy=denial_remedy(call, message))
     return CloudError(message, where=where)
-
-
-_DENIED: Final = re.compile(r"is not authorized to perform: ([a-z0-9-]{2,40}:[A-Za-z0-9]{2,60})\b")
 
 
 def denial_remedy(call: str, message: str) -> str:

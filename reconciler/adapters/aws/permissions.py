@@ -15,6 +15,40 @@ from reconciler.adapters.aws.tags import CLUSTER, FLEET
 from reconciler.model.karpenter.labels import NODECLASS, NODEPOOL
 from reconciler.model.ownership import cluster_key
 
+TAGGED_LATER: Final = ("Name", "eks:eks-cluster-name", "karpenter.sh/nodeclaim", FLEET)
+"""Tags that instances get after their launch: in a pass, or by ``state adopt``."""
+
+WITHOUT_TAGS: Final = {
+    "LaunchWithThese": (
+        "a launch uses these resources but does not change them; the resources it creates "
+        "must have the tags"
+    ),
+    "HearInterruptions": "messages have no tags; the policy names only this queue",
+    "PassNodeRole": "the policy names only this role, and only EC2 may use it",
+}
+"""The statements that write without a tag condition, by Sid, with the reason."""
+
+_PREFIXES: Final = {"service-quotas": "servicequotas"}
+
+_TAGS_WHY: Final = "name an instance after its node has joined or was adopted"
+
+_LAUNCHED: Final = (
+    "fleet",
+    "instance",
+    "launch-template",
+    "network-interface",
+    "spot-instances-request",
+    "volume",
+)
+_USED: Final = (
+    "capacity-reservation",
+    "image",
+    "placement-group",
+    "security-group",
+    "snapshot",
+    "subnet",
+)
+
 
 class Need(StrEnum):
     """The command that makes a call."""
@@ -72,28 +106,10 @@ class Operation:
         return self.actions or (f"{_PREFIXES.get(self.service, self.service)}:{self.operation}",)
 
 
-TAGGED_LATER: Final = ("Name", "eks:eks-cluster-name", "karpenter.sh/nodeclaim", FLEET)
-"""Tags that instances get after their launch: in a pass, or by ``state adopt``."""
-
-WITHOUT_TAGS: Final = {
-    "LaunchWithThese": (
-        "a launch uses these resources but does not change them; the resources it creates "
-        "must have the tags"
-    ),
-    "HearInterruptions": "messages have no tags; the policy names only this queue",
-    "PassNodeRole": "the policy names only this role, and only EC2 may use it",
-}
-"""The statements that write without a tag condition, by Sid, with the reason."""
-
-_PREFIXES: Final = {"service-quotas": "servicequotas"}
-
-
 def _read_operations(service: str, why_of: Mapping[str, str], scope: Scope) -> Iterator[Operation]:
     for operation, why in why_of.items():
         yield Operation(service, operation, Need.PLAN, scope, why)
 
-
-_TAGS_WHY: Final = "name an instance after its node has joined or was adopted"
 
 CALLS: Final = (
     *_read_operations(
@@ -347,22 +363,6 @@ _SIDS: Final = {
     Scope.TAGS: "NameOwnInstances",
     Scope.ROLE: "PassNodeRole",
 }
-_LAUNCHED: Final = (
-    "fleet",
-    "instance",
-    "launch-template",
-    "network-interface",
-    "spot-instances-request",
-    "volume",
-)
-_USED: Final = (
-    "capacity-reservation",
-    "image",
-    "placement-group",
-    "security-group",
-    "snapshot",
-    "subnet",
-)
 
 
 def _launch_statements(names: Names) -> list[dict[str, object]]:

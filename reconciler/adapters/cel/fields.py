@@ -10,6 +10,9 @@ from typing import Final
 
 from reconciler.adapters.cel.paths import Steps, UnknownStep, create_reader
 
+_NO_COST: Final = frozenset({"unschedulable", "unschedulableBefore", "stuck"})
+"""The fields of the fleet at rest that do not depend on its nodes and prices."""
+
 
 def unknown_fields(expression: str) -> list[UnknownStep]:
     """Return the fields in an expression that no plan has, each path once, in order.
@@ -27,10 +30,6 @@ def unknown_fields(expression: str) -> list[UnknownStep]:
         key = (step.owner, step.name)
         found.setdefault(key, step._replace(is_tested=key in tested))
     return list(found.values())
-
-
-_NO_COST: Final = frozenset({"unschedulable", "unschedulableBefore", "stuck"})
-"""The fields of the fleet at rest that do not depend on its nodes and prices."""
 
 
 def reads_cost(expression: str) -> bool:

@@ -3,6 +3,9 @@
 SQLite's file is opened in WAL mode with every commit synced to disk: what a method wrote before it
 returned survives any crash. A writing transaction declares that when it begins, so it waits for
 another writer instead of failing halfway.
+
+Errors of a database or a disk become StateErrors here. The message names the file or server, the
+original error, and what the operator can do.
 """
 
 from __future__ import annotations
@@ -37,10 +40,6 @@ from reconciler.model.decode import describe_mismatch
 from reconciler.model.errors import StateError
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.urls import is_loopback, split_credentials, without_secrets
-
-# Errors of a database or a disk become StateErrors here. The message names the file or server, the
-# original error, and what the operator can do.
-
 
 RESTORE: Final = (
     "stop the engine and restore a backup (`state.db.before-*`), or start with an empty "
@@ -82,6 +81,34 @@ _REMEDIES: Final = (
     ("timeout", "check whether the server is running and a firewall lets the connection through"),
     ("closed", "the server closed the connection; start again once it is back"),
 )
+
+_WAIT_S: Final = 10
+"""How long a writer waits for another writer, and a client for a server."""
+
+_SERIAL: Final = "serial of the fleet"
+_PAUSE_S: Final = 0.01
+
+_NOT_WRITABLE: Final = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+
+_LIVENESS: Final = {
+    "connect_timeout": _WAIT_S,
+    "keepalives": 1,
+    "keepalives_idle": 3,
+    "keepalives_interval": 1,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 6000,
+}
+"""Parameters of libpq that make a connection to a vanished server fail within seconds.
+
+The timeout is in milliseconds. Without it a write would wait for minutes, far beyond the lease.
+"""
+
+VALUE_BYTES_MAX: Final = 1 << 29
+"""Bytes of the largest row that SQLite reads or writes, twenty times the plan of 10,000 nodes.
+
+Its own limit is a gigabyte for each value, of which several copies are needed to decode it."""
+_SQLITE_MIN: Final = (3, 37)
+"""The first version of SQLite with STRICT tables."""
 
 
 @contextmanager
@@ -188,35 +215,6 @@ def decode_body(body: str, kind: type[T], *, name: str, place: str) -> T:
             where=place,
             remedy="run `reconciler state check`",
         ) from error
-
-
-_WAIT_S: Final = 10
-"""How long a writer waits for another writer, and a client for a server."""
-
-_SERIAL: Final = "serial of the fleet"
-_PAUSE_S: Final = 0.01
-
-_NOT_WRITABLE: Final = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
-
-_LIVENESS: Final = {
-    "connect_timeout": _WAIT_S,
-    "keepalives": 1,
-    "keepalives_idle": 3,
-    "keepalives_interval": 1,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 6000,
-}
-"""Parameters of libpq that make a connection to a vanished server fail within seconds.
-
-The timeout is in milliseconds. Without it a write would wait for minutes, far beyond the lease.
-"""
-
-VALUE_BYTES_MAX: Final = 1 << 29
-"""Bytes of the largest row that SQLite reads or writes, twenty times the plan of 10,000 nodes.
-
-Its own limit is a gigabyte for each value, of which several copies are needed to decode it."""
-_SQLITE_MIN: Final = (3, 37)
-"""The first version of SQLite with STRICT tables."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,9 @@ from reconciler.ports.state import RunningCommand, TraceBatch
 _BODY_MAX: Final = 1 << 28
 """The maximum size of a batch once it is decompressed: a hundred thousand pods are 30 MB."""
 
+DECISIONS_KEPT: Final = 20_000
+"""The number of reasons kept for a fleet; the oldest are removed first."""
+
 
 @dataclass(frozen=True, slots=True)
 class DatabaseTrace:
@@ -107,10 +110,6 @@ class DatabaseTrace:
         return StateError(
             "a row of the trace is damaged", where=self.database.place, remedy=RESTORE
         )
-
-
-DECISIONS_KEPT: Final = 20_000
-"""The number of reasons kept for a fleet; the oldest are removed first."""
 
 
 class GoneClaim(NamedTuple):

@@ -44,6 +44,19 @@ from reconciler.ports.state import RecordedObject, RunningCommand
 VALUES_OF_ROW_MAX: Final = 10_000_000
 """The maximum number of values in a line of an export, by its commas, as of a saved plan."""
 
+_BODIES: Final[tuple[tuple[Table, ColumnElement[str], type], ...]] = (
+    (node_claim, node_claim.c.name, NodeClaim),
+    (command, command.c.id, RunningCommand),
+    (object_, object_.c.name, RecordedObject),
+    (intent, intent.c.id, Intent),
+    (plan, plan.c.digest, Plan),
+    (rollout, rollout.c.node_pool, Rollout),
+    (obstacle, obstacle.c.name, Obstacle),
+)
+
+FORMAT: Final = "reconciler-state"
+_BATCH: Final = 500
+
 
 class ProblemSeverity(StrEnum):
     """The severity of a problem: a note is information, an error must be fixed."""
@@ -58,17 +71,6 @@ class Inconsistency(NamedTuple):
     gravity: ProblemSeverity
     code: str
     message: str
-
-
-_BODIES: Final[tuple[tuple[Table, ColumnElement[str], type], ...]] = (
-    (node_claim, node_claim.c.name, NodeClaim),
-    (command, command.c.id, RunningCommand),
-    (object_, object_.c.name, RecordedObject),
-    (intent, intent.c.id, Intent),
-    (plan, plan.c.digest, Plan),
-    (rollout, rollout.c.node_pool, Rollout),
-    (obstacle, obstacle.c.name, Obstacle),
-)
 
 
 def check(database: Database) -> list[Inconsistency]:
@@ -209,10 +211,6 @@ def _intents_in_doubt(connection: Connection, fleet: str) -> list[Inconsistency]
         )
         for r in connection.execute(query)
     ]
-
-
-FORMAT: Final = "reconciler-state"
-_BATCH: Final = 500
 
 
 def export_lines(database: Database) -> Iterator[str]:

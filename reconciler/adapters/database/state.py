@@ -47,6 +47,11 @@ _HIDDEN: Final = ".reconciler"
 _WAIT_S: Final = 30
 """How long a process waits for another one that migrates."""
 
+CONNECTIONS_MAX: Final = 3
+"""How many connections the fleets of a process share, besides the one that renews leases.
+
+A transaction of the state lasts for milliseconds, and holds one connection at a time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Server:
@@ -223,12 +228,6 @@ def _migrate_if_needed(database: Database, *, create: bool) -> None:
         if os.name == "posix":
             with translate_errors(database.place):
                 (database.folder / FILE).chmod(0o600)
-
-
-CONNECTIONS_MAX: Final = 3
-"""How many connections the fleets of a process share, besides the one that renews leases.
-
-A transaction of the state lasts for milliseconds, and holds one connection at a time."""
 
 
 @dataclass

@@ -63,6 +63,13 @@ T = TypeVar("T")
 _PLANS_AT_ONCE: Final = 20
 """How many plans are in memory at once while those of a period are read."""
 
+PLANS_KEPT: Final = 500
+"""The number of plans kept that were never applied; applied plans are always kept."""
+
+_OVER: Final = (CommandPhase.DONE.value, CommandPhase.ROLLED_BACK.value)
+
+_OFFERING: Final = ("instance_type", "zone", "capacity_type", "reservation_id")
+
 
 @dataclass(frozen=True, slots=True)
 class DatabaseShelf:
@@ -90,12 +97,6 @@ class DatabaseShelf:
                     set_={"content": statement.excluded.content},
                 )
             )
-
-
-PLANS_KEPT: Final = 500
-"""The number of plans kept that were never applied; applied plans are always kept."""
-
-_OVER: Final = (CommandPhase.DONE.value, CommandPhase.ROLLED_BACK.value)
 
 
 @dataclass(slots=True)
@@ -478,9 +479,6 @@ def _recorded_plan(row: Row[object]) -> RecordedPlan:
         body=bytes(row.body),
         carried_out_at=None if row.carried_out_at is None else parse_time(row.carried_out_at),
     )
-
-
-_OFFERING: Final = ("instance_type", "zone", "capacity_type", "reservation_id")
 
 
 def _unavailable_offering(row: Row[object]) -> Unavailable:

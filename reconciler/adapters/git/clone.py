@@ -69,6 +69,8 @@ _PRIVATE: Final = 0o700
 """The mode of a clone: a token of its owner was needed for what it contains."""
 _LOG: Final = logging.getLogger(__name__)
 
+_REMEDY: Final = "use https, ssh, or a local path"
+
 
 class RemoteAccess(NamedTuple):
     """How to reach a remote: the address that is passed to git, and the environment of git.
@@ -159,9 +161,6 @@ def _parse_address(url: str) -> tuple[str, str, str, str]:
     if _SSH_ADDRESS.fullmatch(url):
         return url, "ssh", "", ""
     raise UsageError("repository does not exist", where=where, remedy=_REMEDY)
-
-
-_REMEDY: Final = "use https, ssh, or a local path"
 
 
 def _parse_url(url: str, scheme: str, where: str) -> tuple[str, str, str, str]:

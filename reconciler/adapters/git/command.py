@@ -73,6 +73,8 @@ _MESSAGE_MAX: Final = 400
 _NO_MEMORY: Final = re.compile(r"attempting to allocate \d+ over limit|Out of memory")
 _CHUNK: Final = 65536
 
+NO_REASON: Final = "git failed without a message"
+
 
 class GitMissingError(UnreadableError):
     """``git`` is not installed on this machine."""
@@ -266,6 +268,3 @@ def failure_error(stderr: bytes, where: str, secrets: Sequence[str] = ()) -> Git
     if _NO_MEMORY.search(message):
         message = "an object of the repository is too large to be unpacked"
     return GitFailedError(message.removeprefix("fatal: ") or NO_REASON, where=where)
-
-
-NO_REASON: Final = "git failed without a message"

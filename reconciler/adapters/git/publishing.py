@@ -30,6 +30,11 @@ _NEW_FILE: Final = "100644"
 _LINK: Final = "120000"
 _ROLES: Final = ("AUTHOR", "COMMITTER")
 
+ATTEMPTS: Final = 5
+_REF_MAX: Final = 200
+_AUTHOR: Final = re.compile(r"(?P<name>[^<>\s][^<>]*?) <(?P<email>[^<>\s]+)>")
+_WITHOUT_HOOKS: Final = f"git -c core.hooksPath={os.devnull} receive-pack"
+
 
 class FileChange(NamedTuple):
     """A file as it is in the work tree, None if there is none, and as it will be committed."""
@@ -183,12 +188,6 @@ class _DraftCommit:
 
 def _uncommitted_error(path: str) -> UsageError:
     return UsageError("has uncommitted changes", where=path, remedy="commit or stash them first")
-
-
-ATTEMPTS: Final = 5
-_REF_MAX: Final = 200
-_AUTHOR: Final = re.compile(r"(?P<name>[^<>\s][^<>]*?) <(?P<email>[^<>\s]+)>")
-_WITHOUT_HOOKS: Final = f"git -c core.hooksPath={os.devnull} receive-pack"
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,28 @@ from reconciler.adapters.git.directory import (
 from reconciler.adapters.processes import private_folder
 from reconciler.model.errors import UnreadableError
 
-# Whether git tracks any file of a folder: tracked files may come from a stranger.
+_CONFIG_MAX: Final = 2**20
+_SHALLOW_MAX: Final = 2**20
+_RECORD_MAX: Final = 2**16
+_LINKED: Final = ("objects", "refs", "packed-refs", "shallow", "reftable")
+_POINTERS: Final = re.compile(r"(?:[A-Z]+_HEAD|sharedindex\.[0-9a-f]+)")
+_EXTENSIONS: Final = frozenset(
+    {
+        "noop", "noop-v1", "objectformat", "partialclone", "preciousobjects", "refstorage",
+        "relativeworktrees", "worktreeconfig",
+    }
+)  # fmt: skip
+_FORWARDED: Final[Mapping[str, frozenset[str]]] = {
+    "core.filemode": frozenset({"true", "false"}),
+    "core.symlinks": frozenset({"true", "false"}),
+    "core.ignorecase": frozenset({"true", "false"}),
+    "core.precomposeunicode": frozenset({"true", "false"}),
+    "core.autocrlf": frozenset({"true", "false", "input"}),
+    "core.eol": frozenset({"lf", "crlf", "native"}),
+    "extensions.objectformat": frozenset({"sha1", "sha256"}),
+    "extensions.refstorage": frozenset({"files", "reftable"}),
+}
+"""The settings that say how a checkout was written, with every value that they may have."""
 
 
 def find_tracked_path(place: str) -> str | None:
@@ -68,30 +89,6 @@ def find_tracked_path(place: str) -> str | None:
             if found is not None:
                 return found
     return None
-
-
-_CONFIG_MAX: Final = 2**20
-_SHALLOW_MAX: Final = 2**20
-_RECORD_MAX: Final = 2**16
-_LINKED: Final = ("objects", "refs", "packed-refs", "shallow", "reftable")
-_POINTERS: Final = re.compile(r"(?:[A-Z]+_HEAD|sharedindex\.[0-9a-f]+)")
-_EXTENSIONS: Final = frozenset(
-    {
-        "noop", "noop-v1", "objectformat", "partialclone", "preciousobjects", "refstorage",
-        "relativeworktrees", "worktreeconfig",
-    }
-)  # fmt: skip
-_FORWARDED: Final[Mapping[str, frozenset[str]]] = {
-    "core.filemode": frozenset({"true", "false"}),
-    "core.symlinks": frozenset({"true", "false"}),
-    "core.ignorecase": frozenset({"true", "false"}),
-    "core.precomposeunicode": frozenset({"true", "false"}),
-    "core.autocrlf": frozenset({"true", "false", "input"}),
-    "core.eol": frozenset({"lf", "crlf", "native"}),
-    "extensions.objectformat": frozenset({"sha1", "sha256"}),
-    "extensions.refstorage": frozenset({"files", "reftable"}),
-}
-"""The settings that say how a checkout was written, with every value that they may have."""
 
 
 class Repository(NamedTuple):

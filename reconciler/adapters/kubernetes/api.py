@@ -1,6 +1,9 @@
 """Calls of the Kubernetes API: repeated where that may help, and bounded in every way.
 
 ``reconciler check`` checks whether it answers, and which permissions it grants us.
+
+A response that is no success becomes an ``ApiError``: its HTTP status shows callers what to do, and
+its message names the call, the API's message and the remedy.
 """
 
 from __future__ import annotations
@@ -32,10 +35,6 @@ from reconciler.ports.progress import CallMeter
 if TYPE_CHECKING:
     from urllib3 import HTTPResponse
 
-# The conversion of responses of the Kubernetes API to our errors. The HTTP status shows callers
-# what to do; the message names the call, the API's message, and the remedy.
-
-
 UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
@@ -56,6 +55,21 @@ _REMEDIES: Final = {
     NO_ANSWER: "check whether `kubectl get --raw /version` works from this machine",
 }
 _MESSAGE_MAX: Final = 300
+
+PAGE: Final = 500
+_STARTS: Final = 3
+
+ATTEMPTS: Final = 4
+_CONNECT_S: Final = 5.0
+_PAUSE_S: Final = 0.5
+_PAUSE_MAX_S: Final = 10.0
+_PART: Final = 65536
+"""How many bytes of a response are read at a time."""
+_OK: Final = range(200, 300)
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+
+REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 class ApiError(ClusterError):
@@ -99,10 +113,6 @@ def response_error(call: str, status: int, phrase: str, body: bytes, retry_after
 
 # Lists of objects, page by page: all of them, or an error. The items of a page are split without
 # decoding them; the reader knows their kind, which the API does not repeat in every item.
-
-
-PAGE: Final = 500
-_STARTS: Final = 3
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -186,17 +196,6 @@ def _decode_page(content: bytes, kind: Kind) -> Page:
     if page.kind not in (f"{kind.kind}List", "List"):
         raise ClusterError(f"expected a list, got a {page.kind[:80]}", where=f"GET {kind.path}")
     return page
-
-
-ATTEMPTS: Final = 4
-_CONNECT_S: Final = 5.0
-_PAUSE_S: Final = 0.5
-_PAUSE_MAX_S: Final = 10.0
-_PART: Final = 65536
-"""How many bytes of a response are read at a time."""
-_OK: Final = range(200, 300)
-JSON: Final = "application/json"
-MERGE_PATCH: Final = "application/merge-patch+json"
 
 
 def _allow_every_call() -> None:
@@ -395,9 +394,6 @@ class Api:
         except (HTTPError, OSError, ConfigException) as error:
             what = f"{type(error).__name__} from {self.access}"
             raise ApiError(call, NO_ANSWER, "no answer", what) from error
-
-
-REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 class _Version(msgspec.Struct, frozen=True):

@@ -61,6 +61,9 @@ _NAMESPACE: Final = "default"
 """Where Events about objects without a namespace are."""
 _CONTROLLER: Final = "reconciler"
 
+_TRIES: Final = 5
+"""The maximum number of attempts of a change, if others write at the same time."""
+
 
 class ClusterEvents:
     """The port ``Announcer`` over the Kubernetes API."""
@@ -125,9 +128,6 @@ class ClusterEvents:
 def _age_s(at: datetime, now: datetime) -> float:
     return (now - at).total_seconds()
 
-
-_TRIES: Final = 5
-"""The maximum number of attempts of a change, if others write at the same time."""
 
 Change = Callable[[nodes.Object], nodes.Patch | None]
 

@@ -45,6 +45,31 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"
 """JSON is YAML, so the body is JSON."""
 _MANAGER: Final = {"fieldManager": "reconciler"}
 
+CLASS_GROUP: Final = "reconciler"
+"""The group of ``nodeClassRef``, which no Karpenter supports."""
+_CONDITIONS: Final = (
+    "Launched",
+    "Registered",
+    "Initialized",
+    "Drifted",
+    "Consolidatable",
+    "DisruptionReason",
+    "Drained",
+    "VolumesDetached",
+    REBOOTING,
+    "InstanceTerminating",
+)
+"""Karpenter's conditions; the other recorded conditions of a claim are internal."""
+_ANNOTATIONS: Final = (
+    NODEPOOL_HASH,
+    NODECLASS_HASH,
+    "karpenter.sh/do-not-disrupt",
+    REBOOT_BOOT_ID,
+    REBOOT_DRAIN_LIMIT,
+)
+
+_DEPENDENTS: Final = ("Launched", "Registered", "Initialized")
+
 
 @dataclass(frozen=True, slots=True)
 class PresentOverlay:
@@ -128,30 +153,6 @@ def _with_remedy(error: ApiError) -> ClusterError:
         return error
     what = "somebody else wrote it at the same time"
     return ClusterError(what, where=error.where, remedy="run the command again")
-
-
-CLASS_GROUP: Final = "reconciler"
-"""The group of ``nodeClassRef``, which no Karpenter supports."""
-_CONDITIONS: Final = (
-    "Launched",
-    "Registered",
-    "Initialized",
-    "Drifted",
-    "Consolidatable",
-    "DisruptionReason",
-    "Drained",
-    "VolumesDetached",
-    REBOOTING,
-    "InstanceTerminating",
-)
-"""Karpenter's conditions; the other recorded conditions of a claim are internal."""
-_ANNOTATIONS: Final = (
-    NODEPOOL_HASH,
-    NODECLASS_HASH,
-    "karpenter.sh/do-not-disrupt",
-    REBOOT_BOOT_ID,
-    REBOOT_DRAIN_LIMIT,
-)
 
 
 class _Metadata(Metadata, frozen=True, rename="camel"):
@@ -332,9 +333,6 @@ def release_claims(api: Api) -> list[str]:
             ClusterMirror(api, "")._remove(copy)  # noqa: SLF001 - of this module
             released.append(copy.metadata.name)
     return sorted(released)
-
-
-_DEPENDENTS: Final = ("Launched", "Registered", "Initialized")
 
 
 def _annotations(claim: NodeClaim) -> dict[str, str]:

@@ -49,6 +49,13 @@ _MARK: Final = "karpenter"
 Object = JsonObject
 Patch = JsonDict
 
+_SOON: Final = timedelta(minutes=1)
+"""Pods that are deleted within this time are worth waiting for: passes may be that far apart."""
+
+_SEVERAL_BUDGETS: Final = "more than one PodDisruptionBudget"
+
+_TRIES: Final = 5
+
 
 def registration_patch(node: Object, claim: NodeClaim) -> Patch | None:
     """Return the patch that adds our finalizer and what the claim defines to a node.
@@ -194,12 +201,6 @@ def _missing(
 ) -> dict[str, str | None]:
     """Return the wanted entries that a node does not have with their values."""
     return {key: value for key, value in wanted.items() if (have or {}).get(key) != value}
-
-
-_SOON: Final = timedelta(minutes=1)
-"""Pods that are deleted within this time are worth waiting for: passes may be that far apart."""
-
-_SEVERAL_BUDGETS: Final = "more than one PodDisruptionBudget"
 
 
 class _Source(msgspec.Struct, frozen=True):
@@ -385,9 +386,6 @@ def _pod_path(pod: Pod) -> str:
 def _uid_precondition(pod: Pod) -> dict[str, object]:
     """Return the precondition for exactly this pod, not a later one with its name."""
     return {"preconditions": {"uid": pod.metadata.uid}}
-
-
-_TRIES: Final = 5
 
 
 def release_nodes(api: Api) -> list[str]:

@@ -41,6 +41,12 @@ _API_VERSIONS: Final = (
 )
 _MESSAGE_MAX: Final = 600
 
+_KUBECTL: Final = ("kustomize",)
+_COMMANDS: Final[Mapping[Tool, tuple[str, ...]]] = {
+    Tool.KUSTOMIZE: ("build",),
+    Tool.HELM: ("template",),
+}
+
 
 class RenderProgram(NamedTuple):
     """A tool of this machine: its absolute path, and the words that select its command.
@@ -51,13 +57,6 @@ class RenderProgram(NamedTuple):
     path: str
     words: tuple[str, ...] = ()
     skips_schemas: bool = False
-
-
-_KUBECTL: Final = ("kustomize",)
-_COMMANDS: Final[Mapping[Tool, tuple[str, ...]]] = {
-    Tool.KUSTOMIZE: ("build",),
-    Tool.HELM: ("template",),
-}
 
 
 def _program_at(path: str, tool: Tool) -> RenderProgram:

@@ -35,6 +35,13 @@ from reconciler.ports.cloud import Instance, Launch, LaunchAnswer, LaunchOption,
 SHOWN_FOR = timedelta(hours=1)
 """How long EC2 still shows an instance after it is terminated."""
 
+CLAIM_TAG: Final = "karpenter.sh/nodeclaim"
+INTENT_TAG: Final = "reconciler/intent"
+
+_MOMENT: Final = timedelta(microseconds=1)
+_MARGIN: Final = timedelta(minutes=5)
+"""How much longer than EC2 a simulation keeps instances, in case its conditions change."""
+
 
 @dataclass(slots=True)
 class SimulatedInstance:
@@ -107,9 +114,6 @@ class SimulatedInstance:
             total += price * max(span.total_seconds(), 0.0) / 3600
         return total
 
-
-CLAIM_TAG: Final = "karpenter.sh/nodeclaim"
-INTENT_TAG: Final = "reconciler/intent"
 
 Types = Callable[[str], InstanceType | None]
 T = TypeVar("T")
@@ -441,11 +445,6 @@ class SimulatedCompute:
         at = now - self.conditions.lag(now)
         rows = [seen for m in self._current.values() if (seen := m.instance_at(at)) is not None]
         return sorted(rows, key=lambda i: i.id)
-
-
-_MOMENT: Final = timedelta(microseconds=1)
-_MARGIN: Final = timedelta(minutes=5)
-"""How much longer than EC2 a simulation keeps instances, in case its conditions change."""
 
 
 def _request_digest(request: Launch) -> str:

@@ -22,6 +22,16 @@ REBOOTED_TAG: Final = "reconciler/simulated-reboot"
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
+EVERY_CALL: Final = "*"
+
+_RECORDED_MIN: Final = 3
+"""How many nodes must have been recorded, so that they stand for others."""
+_REGISTRATION_MAX_S: Final = 900.0
+"""Karpenter removes a NodeClaim that has not registered by then."""
+
+NOTICE: Final = timedelta(minutes=2)
+"""How long before a spot interruption EC2 gives notice."""
+
 
 class SimulatedClock:
     """A clock that only advances when somebody waits."""
@@ -47,8 +57,6 @@ class SimulatedClock:
 
 # Selects which of the next calls are affected: a number of calls, after skipping others.
 
-
-EVERY_CALL: Final = "*"
 
 Effect = TypeVar("Effect")
 
@@ -299,11 +307,6 @@ KWOK_LATENCIES: Final = Latencies(
 )
 """Those of Karpenter's kwok provider, whose nodes are API objects without an instance."""
 
-_RECORDED_MIN: Final = 3
-"""How many nodes must have been recorded, so that they stand for others."""
-_REGISTRATION_MAX_S: Final = 900.0
-"""Karpenter removes a NodeClaim that has not registered by then."""
-
 
 def with_recorded_joins(latencies: Latencies, claims: Iterable[NodeClaim]) -> Latencies:
     """Return the latencies with the times that the nodes of these NodeClaims took to join.
@@ -338,10 +341,6 @@ def _since(claim: NodeClaim, kind: str) -> datetime | None:
     condition = claim.condition(kind)
     is_true = condition is not None and condition.status == "True"
     return condition.last_transition_time if condition is not None and is_true else None
-
-
-NOTICE: Final = timedelta(minutes=2)
-"""How long before a spot interruption EC2 gives notice."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ WARNINGS: Final = "warnings"
 NONE: Final = "none"
 """Nothing in addition to policies, for a caller that fails on more by default."""
 
+_FIELD_HINT: Final = "schemas/plan.v1.json lists the fields of a plan"
+
 
 def operator_policies(request: FleetRequest, files: Sequence[str]) -> tuple[Policy, ...]:
     """Return the policies in ``files``, those of ``--policy``, and in the operator's configuration.
@@ -163,9 +165,6 @@ def field_findings(
                     where,
                     hint=did_you_mean(step.name, step.siblings, _FIELD_HINT),
                 )
-
-
-_FIELD_HINT: Final = "schemas/plan.v1.json lists the fields of a plan"
 
 
 def _place_of_field(content: bytes, place: Place, text: str, unknown: UnknownStep) -> Place:

@@ -36,6 +36,27 @@ if TYPE_CHECKING:
 FOLDER: Final = ".reconciler"
 """The state directory within the fleet folder, where nothing names another place."""
 
+_PLANS: Final = (1, 10, 100)
+"""How many plans are searched for the last applied one; usually it is the newest."""
+
+_LAUNCHES_MAX: Final = 100
+"""How many operations on one NodeClaim are searched for its launch."""
+
+_SERVED_KIND: Final = {
+    Verb.LAUNCH: ActionKind.PROVISION,
+    Verb.TAINT: ActionKind.TERMINATE,
+    Verb.UNTAINT: ActionKind.TERMINATE,
+    Verb.DRAIN: ActionKind.TERMINATE,
+    Verb.TERMINATE: ActionKind.TERMINATE,
+    Verb.REBOOT: ActionKind.REBOOT,
+    Verb.DELETE_NODE: ActionKind.TERMINATE,
+}
+"""The kind of action that an operation serves."""
+
+_CLUSTER_SETTINGS: Final = ("cluster", "kubernetes.kubeconfig", "kubernetes.context")
+
+_ENVIRONMENT: Final = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST")
+
 
 def name_and_path(words: Sequence[str]) -> tuple[str | None, str | None]:
     """Return ``[NAME] [PATH]`` from the arguments; a single one is a path if it looks like one.
@@ -250,13 +271,6 @@ def _config(folder: Path) -> dict[str, Any]:
     return fleet.config
 
 
-_PLANS: Final = (1, 10, 100)
-"""How many plans are searched for the last applied one; usually it is the newest."""
-
-_LAUNCHES_MAX: Final = 100
-"""How many operations on one NodeClaim are searched for its launch."""
-
-
 def newest_plan(state: DatabaseState) -> tuple[RecordedPlan, Plan] | None:
     """Return the newest plan as it is recorded, and decoded; None before the first."""
     newest = next(iter(state.store.plans(limit=1)), None)
@@ -365,23 +379,6 @@ def _actions_by_target(plan: str, run: PlanRun) -> dict[tuple[str, str], ServedA
         for name in (action.node_claim, action.node)
         if name
     }
-
-
-_SERVED_KIND: Final = {
-    Verb.LAUNCH: ActionKind.PROVISION,
-    Verb.TAINT: ActionKind.TERMINATE,
-    Verb.UNTAINT: ActionKind.TERMINATE,
-    Verb.DRAIN: ActionKind.TERMINATE,
-    Verb.TERMINATE: ActionKind.TERMINATE,
-    Verb.REBOOT: ActionKind.REBOOT,
-    Verb.DELETE_NODE: ActionKind.TERMINATE,
-}
-"""The kind of action that an operation serves."""
-
-
-_CLUSTER_SETTINGS: Final = ("cluster", "kubernetes.kubeconfig", "kubernetes.context")
-
-_ENVIRONMENT: Final = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST")
 
 
 def is_live(request: FleetRequest, resolved: Resolved) -> bool:

@@ -34,6 +34,24 @@ if TYPE_CHECKING:
     from reconciler.model.settings import KarpenterVersion
     from reconciler.plan.value.plan import InputDigests, Revision
 
+_ACCESS_SETTINGS: Final = frozenset(
+    {
+        "state",
+        "fleet",  # compared by its name
+        "kubernetes.kubeconfig",
+        "kubernetes.context",
+        "kubernetes.timeout",
+        "kubernetes.watch",
+        "kubernetes.allowKarpenter",
+        "kubernetes.resyncInterval",
+        "kubernetes.staleAfter",
+        "aws.endpointUrl",
+        "aws.roleArn",
+        "aws.externalId",
+        "aws.sessionName",
+    }
+)
+
 
 class SourceFiles(NamedTuple):
     """The files of a revision, what was refused among them, and which revision it is.
@@ -383,25 +401,6 @@ def fleet_name(request: FleetRequest) -> str:
         return encodable(address.rstrip("/").rpartition("/")[2].removesuffix(".git"))
     folder = os.path.realpath(os.path.join(request.path or ".", request.below or "."))
     return encodable(os.path.basename(folder))
-
-
-_ACCESS_SETTINGS: Final = frozenset(
-    {
-        "state",
-        "fleet",  # compared by its name
-        "kubernetes.kubeconfig",
-        "kubernetes.context",
-        "kubernetes.timeout",
-        "kubernetes.watch",
-        "kubernetes.allowKarpenter",
-        "kubernetes.resyncInterval",
-        "kubernetes.staleAfter",
-        "aws.endpointUrl",
-        "aws.roleArn",
-        "aws.externalId",
-        "aws.sessionName",
-    }
-)
 
 
 def digests_of(fleet: Fleet, observed: bytes, catalog: Catalog, resolved: Resolved) -> InputDigests:

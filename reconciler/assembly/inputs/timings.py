@@ -15,6 +15,11 @@ from reconciler.model.text.quoting import quote_value
 YEARS: Final = range(1970, 2201)
 """The years that the command line accepts: every duration can be added to such a time."""
 
+_DATE: Final = re.compile(r"\d{4}-")
+_NUMBER: Final = re.compile(r"[-+]?\d")
+
+PHASES: Final = ("read", "catalog", "placement", "disruption", "render")
+
 
 def current_time(requested: datetime | None) -> datetime:
     """Return the time that the command line named, by default that of the system clock."""
@@ -73,12 +78,6 @@ def read_time_or_span(text: str, flag: str) -> datetime | timedelta:
             where=flag,
             remedy="write a duration such as 24h or 7d, or a time such as 2026-01-31T12:00:00Z",
         ) from error
-
-
-_DATE: Final = re.compile(r"\d{4}-")
-_NUMBER: Final = re.compile(r"[-+]?\d")
-
-PHASES: Final = ("read", "catalog", "placement", "disruption", "render")
 
 
 class Timings:

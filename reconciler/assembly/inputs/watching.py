@@ -16,6 +16,11 @@ from reconciler.adapters.clock import SystemClock
 from reconciler.model.text.visible import Painted
 from reconciler.ports.progress import Progress
 
+POLL_S: Final = 2.0
+"""How often the recorded state is read."""
+
+_CLEAR: Final = "\x1b[H\x1b[2J"
+
 
 class NullNotifier:
     """A notifier that discards everything."""
@@ -41,12 +46,6 @@ def stop_on_signal() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-POLL_S: Final = 2.0
-"""How often the recorded state is read."""
-
-_CLEAR: Final = "\x1b[H\x1b[2J"
 
 
 class View(NamedTuple):

@@ -1,4 +1,10 @@
-"""Discovered capacity: the memory that nodes reported, by image and instance type."""
+"""Discovered capacity: the memory that nodes reported, by image and instance type.
+
+The memory that the hypervisor reserves is not published, so a catalog can only estimate it. A
+registered node reports its actual memory, which then applies to all nodes of its type that boot the
+same images (Karpenter's discovered-capacity cache). The smallest value seen is used until sixty
+days after it was last confirmed.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +19,6 @@ from reconciler.model.karpenter.labels import INSTANCE_TYPE
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.resources import MEMORY, parse_resources
 from reconciler.observed.state import StateNode
-
-# The memory that the hypervisor reserves is not published, so a catalog can only estimate it. A
-# registered node reports its actual memory, which then applies to all nodes of its type that boot
-# the same images (Karpenter's discovered-capacity cache). The smallest value seen is used until
-# sixty days after it was last confirmed.
-
 
 REMEMBERED_FOR: Final = timedelta(days=60)
 

@@ -5,6 +5,10 @@ heaviest first, with ties in reverse order of name. Each offering keeps the firs
 and each type the first amount of each resource; overlays never add up. An overlay that conflicts
 with another of the same weight on an offering or a resource is rejected completely, for every
 NodePool. All NodePools are therefore evaluated together.
+
+What the API's schema cannot check is checked as Karpenter does when it evaluates overlays
+(``RuntimeValidate``): lengths of label keys and values, known capacity types, and resources that
+belong to the provider.
 """
 
 from __future__ import annotations
@@ -36,12 +40,6 @@ from reconciler.model.karpenter.requirements import Operator, Requirement, Requi
 from reconciler.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources
 from reconciler.model.text.quoting import quote_value
 
-# Problems of a NodeOverlay that the API's schema accepts.
-#
-# Karpenter checks these when it evaluates overlays (``RuntimeValidate``): lengths of label keys and
-# values, known capacity types, and resources that belong to the provider.
-
-
 CORE_RESOURCES: Final = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE, PODS})
 AWS_RESOURCES: Final = CORE_RESOURCES | {
     "vpc.amazonaws.com/pod-eni",
@@ -59,6 +57,9 @@ _PREFIX: Final = re.compile(
 )
 _PREFIX_LENGTH_MAX: Final = 253
 _BOUNDS: Final = frozenset({Operator.GT, Operator.LT, Operator.GTE, Operator.LTE})
+
+PRICE_MAX: Final = 1_000_000.0
+"""The maximum price that an overlay can set, in USD an hour."""
 
 
 def overlay_problems(
@@ -147,10 +148,6 @@ class Evaluation:
 
     catalogs: Mapping[str, Catalog]
     findings: tuple[OverlayFinding, ...]
-
-
-PRICE_MAX: Final = 1_000_000.0
-"""The maximum price that an overlay can set, in USD an hour."""
 
 
 def adjusted_price(base: float, price: str | None, adjustment: str | None) -> float:

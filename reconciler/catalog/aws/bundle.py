@@ -25,6 +25,10 @@ _NAME_OF_FILE: Final = "aws.catalog"
 PATH: Final = os.path.join(os.path.dirname(__file__), "data", _NAME_OF_FILE)
 _NAME: Final = "reconciler-catalogue"
 
+_REINSTALL: Final = (
+    "reinstall the package, or rebuild it with `python -m reconciler.catalog.aws.build`"
+)
+
 
 class Zone(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A zone by name, with its id if the offerings identify it."""
@@ -153,9 +157,6 @@ def decode(content: bytes, source: str = _NAME_OF_FILE) -> tuple[Header, Bundle]
     return Header(version=words[2], digest=words[3]), bundle
 
 
-_REINSTALL: Final = (
-    "reinstall the package, or rebuild it with `python -m reconciler.catalog.aws.build`"
-)
 _DECODER: Final = msgspec.msgpack.Decoder(Bundle)
 
 

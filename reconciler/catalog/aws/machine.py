@@ -19,7 +19,8 @@ from reconciler.model.karpenter.labels import WELL_KNOWN_AWS
 from reconciler.model.karpenter.nodeclass import AMI
 from reconciler.model.karpenter.nodepool import requirements_of
 
-# The image of a node class that an instance type boots.
+_ARCHITECTURES: Final = {"x86_64": "amd64", "arm64": "arm64"}
+_NAME: Final = re.compile(r"([a-z]+)(?:-[0-9]+tb)?([0-9]++).*\.")
 
 
 def image_for(amis: Iterable[AMI], kind: InstanceType) -> AMI | None:
@@ -32,10 +33,6 @@ def image_for(amis: Iterable[AMI], kind: InstanceType) -> AMI | None:
         ),
         None,
     )
-
-
-_ARCHITECTURES: Final = {"x86_64": "amd64", "arm64": "arm64"}
-_NAME: Final = re.compile(r"([a-z]+)(?:-[0-9]+tb)?([0-9]++).*\.")
 
 
 class Gpu(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -39,6 +39,8 @@ _RESERVATION_KEYS: Final = tuple(
 )
 _NO_RESERVATION: Final = tuple(requirement(k, Operator.DOES_NOT_EXIST) for k in _RESERVATION_KEYS)
 
+_ESTIMATE: Final = PriceOrigin("estimate")
+
 
 def refusal(machine: MachineType, facts: ClassFacts) -> str | None:
     """Return why the class cannot run on the type, or None if it can."""
@@ -68,9 +70,6 @@ def _interface_refusal(machine: MachineType, facts: ClassFacts) -> str | None:
     if (facts.efa_only or 0) > machine.efa_interfaces:
         return f"it has {machine.efa_interfaces} EFA interfaces, the class uses {facts.efa_only}"
     return None
-
-
-_ESTIMATE: Final = PriceOrigin("estimate")
 
 
 def _bundled_prices(

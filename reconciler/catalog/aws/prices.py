@@ -3,6 +3,17 @@
 Each list is either complete or absent. If a complete list does not contain a price, on-demand falls
 back to the bundled one, and a spot offering is not available until it is quoted (Karpenter,
 provider ``pkg/providers/pricing``).
+
+No public file contains spot prices, and a plan without them would never choose spot. Prices that
+have not been measured are therefore estimated deterministically, and marked as estimates wherever
+they appear:
+
+spot = on-demand × share(category) × (1 + spread(type, zone)),  in steps of 0.0001 USD
+
+``share`` is the long-term market average: lower for burstable and older general-purpose types,
+higher for accelerators, which are scarce. ``spread``, between −10 % and +9.4 %, models the
+differences between zones; it is derived from the checksum of the type's name and the letter of the
+zone. An estimate is always below the on-demand price.
 """
 
 from __future__ import annotations
@@ -18,19 +29,6 @@ import msgspec
 from reconciler.model.billing import PriceBook
 from reconciler.model.karpenter.instancetype import PriceOrigin
 from reconciler.model.karpenter.labels import ON_DEMAND, SPOT
-
-# Estimates of spot prices that have not been measured.
-#
-# No public file contains spot prices, and a plan without them would never choose spot. They are
-# therefore estimated deterministically, and marked as estimates wherever they appear:
-#
-# spot = on-demand × share(category) × (1 + spread(type, zone)),  in steps of 0.0001 USD
-#
-# ``share`` is the long-term market average: lower for burstable and older general-purpose types,
-# higher for accelerators, which are scarce. ``spread``, between −10 % and +9.4 %, models the
-# differences between zones; it is derived from the checksum of the type's name and the letter of
-# the zone. An estimate is always below the on-demand price.
-
 
 _SHARES: Final = {
     "t": 0.34,
@@ -59,6 +57,8 @@ _STEPS: Final = 32
 _FACTORS: Final = tuple(1 + 0.1 * (step * 2 - _STEPS) / _STEPS for step in range(_STEPS))
 _PRICE_MIN: Final = 0.0001
 
+ESTIMATE: Final = PriceOrigin("estimate")
+
 
 def spot_prices(
     name: str, category: str | None, on_demand: float, zones: tuple[str, ...]
@@ -74,9 +74,6 @@ def spot_prices(
 def _shifts(zones: tuple[str, ...]) -> tuple[int, ...]:
     """Return the bit shift of the checksum for each zone, by the last letter of its name."""
     return tuple((ord(zone[-1]) - ord("a")) % 28 for zone in zones)
-
-
-ESTIMATE: Final = PriceOrigin("estimate")
 
 
 class OnDemandQuotes(msgspec.Struct, frozen=True):

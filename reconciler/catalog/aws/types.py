@@ -44,6 +44,8 @@ _GPU_RESOURCES: Final = {
 
 Label = Callable[[MachineType], str | None]
 
+TENANCIES: Final = ("default", "dedicated")
+
 
 def _format_flag(value: bool) -> str:
     return "true" if value else "false"
@@ -109,8 +111,6 @@ LABELS: Final[dict[str, Label]] = {
     AWS + "instance-accelerator-count": _accelerator_label(lambda d: str(d.count)),
 }
 """Single-valued labels that depend only on the machine; None means that it is not set."""
-
-TENANCIES: Final = ("default", "dedicated")
 
 
 def class_labels(facts: ClassFacts) -> dict[str, Label]:

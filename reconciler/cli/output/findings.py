@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 _COLOURS: Final = {Severity.ERROR: "31", Severity.WARNING: "33", Severity.INFO: "36"}
 _EXCERPT_WIDTH: Final = 120
 
+_COMMANDS: Final = {
+    Severity.ERROR: "error",
+    Severity.WARNING: "warning",
+    Severity.INFO: "notice",
+}
+
 
 def is_valid(diagnostics: Sequence[Diagnostic]) -> bool:
     """Return whether no finding is an error."""
@@ -124,13 +130,6 @@ def render_findings_page(diagnostics: Sequence[Diagnostic], output: str) -> str:
     sections = [text_section("verdict", "", [_summary_line(diagnostics, "", colour=False)])]
     sections += [table_section("findings", header, rows)] if rows else []
     return render_page("Findings", sections, output)
-
-
-_COMMANDS: Final = {
-    Severity.ERROR: "error",
-    Severity.WARNING: "warning",
-    Severity.INFO: "notice",
-}
 
 
 def render_github(diagnostics: Sequence[Diagnostic], folder: str = "") -> str:

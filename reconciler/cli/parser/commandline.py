@@ -17,6 +17,9 @@ PROGRAM: Final = "reconciler"
 _HELP: Final = ("-h", "--help")
 _DEBUG: Final = "--debug"
 
+_MODULES: Final = {"cordon": "nodes", "uncordon": "nodes", "drain": "nodes"}
+"""The module of a command that shares one."""
+
 
 class CommandSpec(NamedTuple):
     """A command: the module that declares and runs it, its line of help, its group."""
@@ -194,9 +197,6 @@ def _unknown_name_error(what: str, word: str, known: Sequence[str], program: str
         remedy=f"run `{program} --help`",
     )
 
-
-_MODULES: Final = {"cordon": "nodes", "uncordon": "nodes", "drain": "nodes"}
-"""The module of a command that shares one."""
 
 COMMANDS: Final[dict[str, CommandSpec]] = {
     name: CommandSpec(

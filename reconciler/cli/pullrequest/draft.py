@@ -26,6 +26,16 @@ _FENCE: Final = re.compile(r"^\s*(```+|~~~+)")
 _OPEN: Final = re.compile(r"<details(?:\s[^>]*)?>|</details>", re.IGNORECASE)
 _BLOB: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
+_COMMIT: Final = re.compile("[0-9a-f]{4,64}")
+_FIGURES: Final = re.compile(
+    rf"<!-- reconciler-cost (?P<head>{_COMMIT.pattern}) "
+    r"(?P<now>-|-?[0-9]{1,12}\.[0-9]{2}) (?P<was>-|-?[0-9]{1,12}\.[0-9]{2}) -->"
+)
+_ADDRESS: Final = re.compile(r"https?://[^\s()<>\[\]\"']{1,2000}")
+
+CHECK_NAME_MAX: Final = 200
+"""How many characters of a fleet's name are part of that of its check: a forge allows 255."""
+
 
 class PlanVerdict(StrEnum):
     """Whether a plan may be merged: policies forbid it, or it makes pods unschedulable.
@@ -81,14 +91,6 @@ class Draft(NamedTuple):
             return None
         amount = found["was"] if found["head"] == self.head else found["now"]
         return None if amount == "-" else float(amount)
-
-
-_COMMIT: Final = re.compile("[0-9a-f]{4,64}")
-_FIGURES: Final = re.compile(
-    rf"<!-- reconciler-cost (?P<head>{_COMMIT.pattern}) "
-    r"(?P<now>-|-?[0-9]{1,12}\.[0-9]{2}) (?P<was>-|-?[0-9]{1,12}\.[0-9]{2}) -->"
-)
-_ADDRESS: Final = re.compile(r"https?://[^\s()<>\[\]\"']{1,2000}")
 
 
 def _figure(amount: float | None) -> str:
@@ -158,10 +160,6 @@ def _verdict_of(plan: Plan) -> PlanVerdict:
     if any(policy.forbids for policy in plan.policies):
         return PlanVerdict.FORBIDDEN
     return PlanVerdict.NEUTRAL if pods_at_fault(plan) else PlanVerdict.ALLOWED
-
-
-CHECK_NAME_MAX: Final = 200
-"""How many characters of a fleet's name are part of that of its check: a forge allows 255."""
 
 
 def check_name_of(draft: Draft, drafts: Sequence[Draft]) -> str:

@@ -26,6 +26,12 @@ _SIZE_MAX: Final = 2**20
 _TITLE_MAX: Final = 300
 _COMMIT: Final = re.compile("[0-9a-f]{4,64}")
 
+_OUTCOME: Final = {
+    "files": "Nothing is known of the cost. After a merge, `apply` refuses these files, and `run` "
+    "stays at the last valid commit.",
+    "inputs": "Nothing is known of the cost: an input of the plan cannot be read.",
+}
+
 
 class FailureReason(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One error: where it is (empty if it is in no file), and what to do about it."""
@@ -114,13 +120,6 @@ def read_failure(content: bytes, source: str) -> PlanFailure:
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         what = f"not what `ci` writes: {describe_mismatch(error)}"
         raise UnreadableError(what, where=source, remedy=remedy) from error
-
-
-_OUTCOME: Final = {
-    "files": "Nothing is known of the cost. After a merge, `apply` refuses these files, and `run` "
-    "stays at the last valid commit.",
-    "inputs": "Nothing is known of the cost: an input of the plan cannot be read.",
-}
 
 
 def render_failure(failure: PlanFailure) -> str:

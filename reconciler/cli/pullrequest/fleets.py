@@ -31,6 +31,10 @@ _SKIPPED: Final = frozenset({"node_modules", "__pycache__", "vendor"})
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _STEM_MAX: Final = 100
 
+_SAME_FILES_MIN: Final = 0.5
+"""The minimum share of equal files of a folder that was renamed."""
+_CONFIG_BYTES_MAX: Final = 2**20
+
 
 class FleetChange(NamedTuple):
     """A fleet to plan.
@@ -306,11 +310,6 @@ class _Comparison:
             for path, fleet in known.items()
             if path not in self._existing
         ]
-
-
-_SAME_FILES_MIN: Final = 0.5
-"""The minimum share of equal files of a folder that was renamed."""
-_CONFIG_BYTES_MAX: Final = 2**20
 
 
 def _name_in(files: Sequence[tuple[str, bytes]], path: str, before: str = "") -> str:

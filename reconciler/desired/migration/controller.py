@@ -18,6 +18,30 @@ _NAME: Final = "karpenter"
 _NAMESPACES: Final = ("kube-system", "karpenter")
 _GATES: Final = ("FEATURE_GATES", "AWS_FEATURE_GATES")
 
+_CONFIG_MAP_KEYS: Final = {
+    "batchMaxDuration": "BATCH_MAX_DURATION",
+    "batchIdleDuration": "BATCH_IDLE_DURATION",
+    "aws.clusterCABundle": "CLUSTER_CA_BUNDLE",
+    "aws.clusterName": "CLUSTER_NAME",
+    "aws.clusterEndpoint": "CLUSTER_ENDPOINT",
+    "aws.isolatedVPC": "ISOLATED_VPC",
+    "aws.vmMemoryOverheadPercent": "VM_MEMORY_OVERHEAD_PERCENT",
+    "aws.interruptionQueueName": "INTERRUPTION_QUEUE",
+    "aws.reservedENIs": "RESERVED_ENIS",
+}
+_PROCESS_VARIABLES: Final = frozenset(
+    {
+        *("CPU_REQUESTS", "DISABLE_CLUSTER_STATE_OBSERVABILITY", "DISABLE_CONTROLLER_WARMUP"),
+        *("DISABLE_LEADER_ELECTION", "DISABLE_WEBHOOK", "ENABLE_PROFILING", "HEALTH_PROBE_PORT"),
+        *("KARPENTER_SERVICE", "KUBE_CLIENT_BURST", "KUBE_CLIENT_QPS", "KUBERNETES_MIN_VERSION"),
+        *("LEADER_ELECT", "LEADER_ELECTION_NAME", "LEADER_ELECTION_NAMESPACE", "LOG_LEVEL"),
+        *("LOG_ERROR_OUTPUT_PATHS", "LOG_OUTPUT_PATHS", "MEMORY_LIMIT", "METRICS_PORT"),
+        *("SYSTEM_NAMESPACE", "WEBHOOK_METRICS_PORT", "WEBHOOK_PORT", "AWS_STS_REGIONAL_ENDPOINTS"),
+        *("AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_DEFAULT_REGION"),
+    }
+)
+"""Settings of the process of Karpenter's controller that do not affect its decisions."""
+
 
 def _parse_text(text: str) -> object:
     return text
@@ -50,29 +74,6 @@ _VARIABLES: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "RESERVED_ENIS": ("reservedEnis", _parse_number),
     "VM_MEMORY_OVERHEAD_PERCENT": ("vmMemoryOverheadPercent", _parse_number),
 }
-_CONFIG_MAP_KEYS: Final = {
-    "batchMaxDuration": "BATCH_MAX_DURATION",
-    "batchIdleDuration": "BATCH_IDLE_DURATION",
-    "aws.clusterCABundle": "CLUSTER_CA_BUNDLE",
-    "aws.clusterName": "CLUSTER_NAME",
-    "aws.clusterEndpoint": "CLUSTER_ENDPOINT",
-    "aws.isolatedVPC": "ISOLATED_VPC",
-    "aws.vmMemoryOverheadPercent": "VM_MEMORY_OVERHEAD_PERCENT",
-    "aws.interruptionQueueName": "INTERRUPTION_QUEUE",
-    "aws.reservedENIs": "RESERVED_ENIS",
-}
-_PROCESS_VARIABLES: Final = frozenset(
-    {
-        *("CPU_REQUESTS", "DISABLE_CLUSTER_STATE_OBSERVABILITY", "DISABLE_CONTROLLER_WARMUP"),
-        *("DISABLE_LEADER_ELECTION", "DISABLE_WEBHOOK", "ENABLE_PROFILING", "HEALTH_PROBE_PORT"),
-        *("KARPENTER_SERVICE", "KUBE_CLIENT_BURST", "KUBE_CLIENT_QPS", "KUBERNETES_MIN_VERSION"),
-        *("LEADER_ELECT", "LEADER_ELECTION_NAME", "LEADER_ELECTION_NAMESPACE", "LOG_LEVEL"),
-        *("LOG_ERROR_OUTPUT_PATHS", "LOG_OUTPUT_PATHS", "MEMORY_LIMIT", "METRICS_PORT"),
-        *("SYSTEM_NAMESPACE", "WEBHOOK_METRICS_PORT", "WEBHOOK_PORT", "AWS_STS_REGIONAL_ENDPOINTS"),
-        *("AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_DEFAULT_REGION"),
-    }
-)
-"""Settings of the process of Karpenter's controller that do not affect its decisions."""
 
 
 class ControllerSettings(NamedTuple):

@@ -21,6 +21,29 @@ _IDS: Final = ("aws-ids", "aws::ids", "aws:ids")
 _NAMES: Final = ("aws::name", "aws:name")
 _OWNERS: Final = ("aws::owners", "aws:owners")
 
+_ALTERNATIVE: Final = re.compile(r"(?:\$\{[^{}]*\}|[^,$]++|\$)+")
+
+VERSION: Final = "karpenter.k8s.aws/v1"
+
+_SELECTORS: Final = {
+    "subnetSelector": "subnetSelectorTerms",
+    "securityGroupSelector": "securityGroupSelectorTerms",
+    "amiSelector": "amiSelectorTerms",
+}
+_ALIASES: Final = {
+    "AL2": "al2@latest",
+    "AL2023": "al2023@latest",
+    "Bottlerocket": "bottlerocket@latest",
+    "Windows2019": "windows2019@latest",
+    "Windows2022": "windows2022@latest",
+    "Windows2025": "windows2025@latest",
+}
+_FORMER_HOP_LIMIT: Final = 2
+_REMOVED: Final = {
+    "launchTemplate": "launch templates of your own are not supported since v1beta1",
+    "launchTemplateName": "launch templates of your own are not supported since v1beta1",
+}
+
 
 class TooManyTermsError(ValueError):
     """The alternatives of a selector give more terms than a selector may have."""
@@ -73,9 +96,6 @@ def _alternatives(selector: JsonDict, keys: tuple[str, ...]) -> list[str]:
     return [one for key in keys if key in selector for one in _split(selector[key])]
 
 
-_ALTERNATIVE: Final = re.compile(r"(?:\$\{[^{}]*\}|[^,$]++|\$)+")
-
-
 def _split(value: object) -> list[str]:
     """Return the alternatives of a value; an empty one means any value, like ``*``.
 
@@ -83,28 +103,6 @@ def _split(value: object) -> list[str]:
     """
     parts = [part.strip() for part in _ALTERNATIVE.findall(str(value))]
     return [part for part in parts if part] or ["*"]
-
-
-VERSION: Final = "karpenter.k8s.aws/v1"
-
-_SELECTORS: Final = {
-    "subnetSelector": "subnetSelectorTerms",
-    "securityGroupSelector": "securityGroupSelectorTerms",
-    "amiSelector": "amiSelectorTerms",
-}
-_ALIASES: Final = {
-    "AL2": "al2@latest",
-    "AL2023": "al2023@latest",
-    "Bottlerocket": "bottlerocket@latest",
-    "Windows2019": "windows2019@latest",
-    "Windows2022": "windows2022@latest",
-    "Windows2025": "windows2025@latest",
-}
-_FORMER_HOP_LIMIT: Final = 2
-_REMOVED: Final = {
-    "launchTemplate": "launch templates of your own are not supported since v1beta1",
-    "launchTemplateName": "launch templates of your own are not supported since v1beta1",
-}
 
 
 def migrate_node_class(data: JsonDict, default_profile: str = "") -> list[Note]:

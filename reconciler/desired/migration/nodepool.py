@@ -31,6 +31,9 @@ _FORMER_DEFAULTS: Final = (
 _TYPE_PREFIX: Final = "karpenter.k8s.aws/instance-"
 _TYPE_KEYS: Final = ("node.kubernetes.io/instance-type",)
 
+_LABELS: Final[Pointer] = ("spec", "template", "metadata", "labels")
+_OWN: Final = "karpenter.sh/nodepool"
+
 
 class MigrationResult(NamedTuple):
     """The results of a migration besides the object: notes, kubelet settings, inline provider."""
@@ -47,10 +50,6 @@ def ensure_mapping(parent: JsonDict, key: str) -> JsonDict:
         value = {}
         parent[key] = value
     return value
-
-
-_LABELS: Final[Pointer] = ("spec", "template", "metadata", "labels")
-_OWN: Final = "karpenter.sh/nodepool"
 
 
 def migrate_node_pool(data: JsonDict) -> MigrationResult:

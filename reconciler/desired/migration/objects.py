@@ -12,6 +12,23 @@ from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import LAST_APPLIED
 from reconciler.source.document import Pointer
 
+_METADATA: Final = (
+    *("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"),
+    *("deletionGracePeriodSeconds", "managedFields", "selfLink", "ownerReferences", "finalizers"),
+)
+_ANNOTATIONS: Final = (
+    LAST_APPLIED,
+    "karpenter.sh/nodepool-hash",
+    "karpenter.sh/nodepool-hash-version",
+    "karpenter.sh/provisioner-hash",
+    "karpenter.sh/stored-version-migrated",
+    "karpenter.k8s.aws/ec2nodeclass-hash",
+    "karpenter.k8s.aws/ec2nodeclass-hash-version",
+    "karpenter.k8s.aws/nodetemplate-hash",
+    "deployment.kubernetes.io/revision",
+)
+_PREFIX: Final = "compatibility.karpenter"
+
 
 class Note(NamedTuple):
     """A remark on one object.
@@ -40,24 +57,6 @@ def removal_note(pointer: Pointer, message: str, hint: str = "") -> Note:
 def incomplete_note(pointer: Pointer, message: str, hint: str) -> Note:
     """Return the note on something that a person has to complete."""
     return Note(Severity.ERROR, pointer, message, hint)
-
-
-_METADATA: Final = (
-    *("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"),
-    *("deletionGracePeriodSeconds", "managedFields", "selfLink", "ownerReferences", "finalizers"),
-)
-_ANNOTATIONS: Final = (
-    LAST_APPLIED,
-    "karpenter.sh/nodepool-hash",
-    "karpenter.sh/nodepool-hash-version",
-    "karpenter.sh/provisioner-hash",
-    "karpenter.sh/stored-version-migrated",
-    "karpenter.k8s.aws/ec2nodeclass-hash",
-    "karpenter.k8s.aws/ec2nodeclass-hash-version",
-    "karpenter.k8s.aws/nodetemplate-hash",
-    "deployment.kubernetes.io/revision",
-)
-_PREFIX: Final = "compatibility.karpenter"
 
 
 def remove_live_fields(data: JsonDict) -> bool:

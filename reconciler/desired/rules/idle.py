@@ -47,6 +47,43 @@ DEVICES: Final = (
 """The extended resources that instance types have."""
 _SIMILARITY_MIN: Final = 0.8
 
+_DEVICE_SIMILARITY_MIN: Final = 0.93
+"""Below it are other devices: nvidia.com/gpu.shared, amd.com/gpu beside nvidia.com/gpu."""
+_REPLACED_ANNOTATIONS: Final = {
+    "karpenter.sh/do-not-evict": "nothing reads it any more",
+    "karpenter.sh/do-not-consolidate": "nothing reads it any more",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "only Cluster Autoscaler reads it",
+}
+
+_ON_NODES: Final = frozenset({REGISTERED, INITIALIZED})
+"""Labels of Karpenter that no NodePool can promise, and that its nodes have once they run."""
+_SELECTING: Final = ("In", "Exists", "Gt", "Lt")
+_REPLACED_LABELS: Final = {"karpenter.sh/provisioner-name": NODEPOOL}
+
+_MEMORY_LABELS: Final = (
+    "karpenter.k8s.aws/instance-memory",
+    "karpenter.k8s.aws/instance-gpu-memory",
+)
+_MEBIBYTES_MIN: Final = 512
+"""The memory of the smallest instance types, in MiB; no GPU has less."""
+_EKS: Final = "eks.amazonaws.com/"
+_EKS_LABELS: Final = {"capacityType": CAPACITY_TYPE}
+_EKS_INSTANCE: Final = "instance-"
+"""How labels of EKS Auto Mode begin that have a counterpart of the same name in Karpenter."""
+
+_PUBLIC_DOMAINS: Final = ("kubernetes.io", "k8s.io", "k8s.aws", "amazonaws.com")
+_NAME_SIMILARITY_MIN: Final = 0.85
+_TELLING: Final = ("capacity-type",)
+"""Names that nobody gives to a label of another meaning; "zone" or "os" may be such a one."""
+
+_DATED: Final = re.compile(r"v\d{8}")
+_IMAGE_VERSIONS: Final = {
+    "al2": (_DATED, "v20250610"),
+    "al2023": (_DATED, "v20250610"),
+    "bottlerocket": (re.compile(r"v?\d+\.\d+\.\d+(?:-[0-9a-f]+)?"), "v1.40.0"),
+}
+"""The forms of the versions in the parameters that AWS publishes, and an example."""
+
 
 def check_limits(limits: Iterable[str], at: Pointer) -> Iterator[Finding]:
     """Yield a warning for each limit on a resource that no node has.
@@ -72,15 +109,6 @@ def check_device(name: str, at: Pointer) -> Iterator[Finding]:
         message = f"no known device plugin offers {quote_value(name)}, so its pods get no node"
         hint = f"did you mean {near}?"
         yield Finding("unknown-device", at, message, hint, Severity.WARNING, of_key=True)
-
-
-_DEVICE_SIMILARITY_MIN: Final = 0.93
-"""Below it are other devices: nvidia.com/gpu.shared, amd.com/gpu beside nvidia.com/gpu."""
-_REPLACED_ANNOTATIONS: Final = {
-    "karpenter.sh/do-not-evict": "nothing reads it any more",
-    "karpenter.sh/do-not-consolidate": "nothing reads it any more",
-    "cluster-autoscaler.kubernetes.io/safe-to-evict": "only Cluster Autoscaler reads it",
-}
 
 
 def check_pod_metadata(metadata: JsonDict, at: Pointer) -> Iterator[Finding]:
@@ -117,12 +145,6 @@ def _may_protect(value: str) -> bool:
         return parse_duration(value) > timedelta(0)
     except ValueError:
         return False
-
-
-_ON_NODES: Final = frozenset({REGISTERED, INITIALIZED})
-"""Labels of Karpenter that no NodePool can promise, and that its nodes have once they run."""
-_SELECTING: Final = ("In", "Exists", "Gt", "Lt")
-_REPLACED_LABELS: Final = {"karpenter.sh/provisioner-name": NODEPOOL}
 
 
 def check_node_selection(spec: JsonDict, at: Pointer) -> Iterator[Finding]:
@@ -173,18 +195,6 @@ def _selected_eks_label(key: str, values: tuple[str, ...], at: Pointer) -> Findi
     return Finding("eks-label", at, message, hint, severity)
 
 
-_MEMORY_LABELS: Final = (
-    "karpenter.k8s.aws/instance-memory",
-    "karpenter.k8s.aws/instance-gpu-memory",
-)
-_MEBIBYTES_MIN: Final = 512
-"""The memory of the smallest instance types, in MiB; no GPU has less."""
-_EKS: Final = "eks.amazonaws.com/"
-_EKS_LABELS: Final = {"capacityType": CAPACITY_TYPE}
-_EKS_INSTANCE: Final = "instance-"
-"""How labels of EKS Auto Mode begin that have a counterpart of the same name in Karpenter."""
-
-
 def check_requirements(requirements: Iterable[JsonDict], at: Pointer) -> Iterator[Finding]:
     """Yield a warning for each requirement that selects no instance type, or excludes all."""
     for index, entry in enumerate(requirements):
@@ -215,12 +225,6 @@ def _meant_label(key: str) -> str | None:
         near = nearest(name, labels, _NAME_SIMILARITY_MIN)
         return labels[near] if near is not None else None
     return labels.get(name) if name.startswith(_EKS_INSTANCE) or name in _TELLING else None
-
-
-_PUBLIC_DOMAINS: Final = ("kubernetes.io", "k8s.io", "k8s.aws", "amazonaws.com")
-_NAME_SIMILARITY_MIN: Final = 0.85
-_TELLING: Final = ("capacity-type",)
-"""Names that nobody gives to a label of another meaning; "zone" or "os" may be such a one."""
 
 
 def _eks_finding(key: str, at: Pointer) -> Finding:
@@ -262,12 +266,3 @@ def check_image_version(data: JsonDict) -> Iterator[Finding]:
             f"a release such as {family}@{example}",
             Severity.WARNING,
         )
-
-
-_DATED: Final = re.compile(r"v\d{8}")
-_IMAGE_VERSIONS: Final = {
-    "al2": (_DATED, "v20250610"),
-    "al2023": (_DATED, "v20250610"),
-    "bottlerocket": (re.compile(r"v?\d+\.\d+\.\d+(?:-[0-9a-f]+)?"), "v1.40.0"),
-}
-"""The forms of the versions in the parameters that AWS publishes, and an example."""

@@ -27,6 +27,8 @@ _LIFE: Final[Pointer] = ("spec", "template", "spec", "expireAfter")
 _GRACE: Final[Pointer] = ("spec", "template", "spec", "terminationGracePeriod")
 _DELAY: Final[Pointer] = ("spec", "disruption", "consolidateAfter")
 
+_SHORT_TEXT: Final = "1h"
+
 
 def check_lifetimes(data: JsonDict) -> Iterator[Finding]:
     """Yield a warning for each duration of a NodePool that defeats its own purpose."""
@@ -53,9 +55,6 @@ def check_lifetimes(data: JsonDict) -> Iterator[Finding]:
         message = f"no node is consolidated: it expires before (expireAfter is {text})"
         hint = "write a shorter time, or Never if that is meant"
         yield Finding("idle-consolidation", _DELAY, message, hint, Severity.WARNING)
-
-
-_SHORT_TEXT: Final = "1h"
 
 
 def _duration(data: JsonDict, at: Pointer) -> timedelta | None:

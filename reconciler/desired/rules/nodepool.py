@@ -49,6 +49,9 @@ _SIMILARITY_MIN: Final = 0.8
 _BOUNDS: Final = frozenset({"Gt", "Lt", "Gte", "Lte"})
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
+_BY_ENGINE: Final = "the engine sets it"
+_BY_NODE: Final = "each node has its own"
+
 
 def _in_domain(key: str, domain: str) -> bool:
     """Return whether the part before the first slash ends with ``domain``."""
@@ -98,10 +101,6 @@ def _forbid_map_key(forbidden: str, reason: str) -> Predicate:
             )
 
     return check
-
-
-_BY_ENGINE: Final = "the engine sets it"
-_BY_NODE: Final = "each node has its own"
 
 
 def _needs_values(operator: str) -> Predicate:

@@ -67,6 +67,17 @@ _COMMON_SETTINGS: Final = frozenset(
 )
 _OPEN_FAMILIES: Final = ("AL2023", "Custom")
 
+_TOKEN: Final = re.compile(
+    r"""(?:(?P<operand>0[xX][0-9a-fA-F]+[uU]?|[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?[uU]?|\.[0-9]+
+    |[A-Za-z_][A-Za-z0-9_]*|'[^']*'|"[^"]*")|(?P<closed>[)\]}])|(?P<other>[^\s]))""",
+    re.ASCII | re.VERBOSE,
+)
+
+_WITHOUT_VALUES: Final = ("Exists", "DoesNotExist")
+_CAPACITY_TYPES: Final = (ON_DEMAND, RESERVED, SPOT)
+
+_TEMPLATE: Final[Pointer] = ("spec", "template", "spec")
+
 
 def check_kubelet(data: JsonDict) -> Iterator[Finding]:
     """Yield findings on settings in ``spec.kubelet`` that Karpenter's controller would reject."""
@@ -165,13 +176,6 @@ def is_quantity(text: str) -> bool:
     return True
 
 
-_TOKEN: Final = re.compile(
-    r"""(?:(?P<operand>0[xX][0-9a-fA-F]+[uU]?|[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?[uU]?|\.[0-9]+
-    |[A-Za-z_][A-Za-z0-9_]*|'[^']*'|"[^"]*")|(?P<closed>[)\]}])|(?P<other>[^\s]))""",
-    re.ASCII | re.VERBOSE,
-)
-
-
 def _has_adjacent_operands(text: str) -> bool:
     """Return whether two operands follow each other, which no expression allows: ``100 MiB``."""
     is_complete = False
@@ -243,9 +247,6 @@ def _unsupported_finding(field: str, message: str, hint: str = "") -> Finding:
 
 
 Rule = Callable[[dict[str, object]], Iterator[Finding]]
-
-_WITHOUT_VALUES: Final = ("Exists", "DoesNotExist")
-_CAPACITY_TYPES: Final = (ON_DEMAND, RESERVED, SPOT)
 
 
 def _labels(data: dict[str, object]) -> Iterator[Finding]:
@@ -452,8 +453,6 @@ def _get(data: object, pointer: Pointer, default: object) -> Any:
         data = data[step]
     return data
 
-
-_TEMPLATE: Final[Pointer] = ("spec", "template", "spec")
 
 RUNTIME: Final[dict[str, tuple[Rule, ...]]] = {
     "nodepool.v1": (

@@ -17,14 +17,15 @@ from reconciler.model.json import JsonObject
 from reconciler.model.karpenter.labels import ON_DEMAND, SPOT
 from reconciler.model.text.quoting import quote_value
 
-# Reads savings plans and reserved instances from our config.
-
-
 _USE: Final = ("usedElsewhere", "utilizationPercent")
 _PLAN_KEYS: Final = (
     "type", "commitment", "family", "region", "discountPercent", *_USE, "until", "note",
 )  # fmt: skip
 _RESERVED_KEYS: Final = ("instanceType", "count", "region", "zone", *_USE, "until", "note")
+
+_KEYS: Final = (
+    "families", "instanceTypes", "regions", "capacityTypes", "discountPercent", "price", "note",
+)  # fmt: skip
 
 
 def savings_plans(value: object) -> tuple[SavingsPlanTerms, ...]:
@@ -113,11 +114,6 @@ def _read_integer(entry: JsonObject, key: str) -> int | None:
     if number is not None and number != int(number):
         raise ValueError(f"{key}: {quote_value(entry[key])} must be an integer")
     return None if number is None else int(number)
-
-
-_KEYS: Final = (
-    "families", "instanceTypes", "regions", "capacityTypes", "discountPercent", "price", "note",
-)  # fmt: skip
 
 
 def parse_discount(value: Any) -> float:

@@ -18,6 +18,8 @@ from reconciler.model.schedule import parse_schedule
 from reconciler.model.text.urls import without_secrets
 from reconciler.source.finding import Finding
 
+_SCHEDULED: Final = ("windows", "budgets")
+
 
 def misplaced_settings(config: JsonObject) -> Iterator[Finding]:
     """Yield a finding for each setting that only the operator may set."""
@@ -38,9 +40,6 @@ def unusable_settings(config: JsonObject) -> Iterator[Finding]:
             message = without_secrets(str(error))
             path: tuple[str | int, ...] = getattr(error, "path", ())
             yield Finding("bad-setting", (*key.split("."), *path), message)
-
-
-_SCHEDULED: Final = ("windows", "budgets")
 
 
 def schedules_without_time_zone(config: JsonObject) -> Iterator[Finding]:

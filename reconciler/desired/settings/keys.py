@@ -59,6 +59,18 @@ from reconciler.model.settings import (
 )
 from reconciler.model.text.nearest import did_you_mean
 
+_SOURCE: Final = choice_reader(DataSource)
+
+GROUPS: Final = (
+    "aws",
+    "kubernetes",
+    "featureGates",
+    "subnetFreeAddresses",
+    "placementGroup",
+    "nodePools",
+)
+"""Levels that can be set as a whole, written ``a=1,b=2``."""
+
 
 class Key(NamedTuple):
     """A setting: its key, the attribute that holds it, and how a text or YAML value is read.
@@ -122,7 +134,6 @@ def _option(option: PoolOption, read: Callable[[object], object]) -> Key:
 
 _PACKING: Final = _option(PoolOption.PACKING, choice_reader(Packing))
 _PER_NODE_COST: Final = _option(PoolOption.PER_NODE_COST, read_amount)
-_SOURCE: Final = choice_reader(DataSource)
 _DISRUPTION_OPTIONS: Final = (
     _option(PoolOption.CONSOLIDATION_SEARCH, choice_reader(ConsolidationSearch)),
     _option(PoolOption.MINIMUM_SAVINGS, read_amount),
@@ -212,12 +223,3 @@ KEYS: Final = {
     )
 }
 POOL_OPTIONS: Final = {key.key: key for key in (_PACKING, _PER_NODE_COST, *_DISRUPTION_OPTIONS)}
-GROUPS: Final = (
-    "aws",
-    "kubernetes",
-    "featureGates",
-    "subnetFreeAddresses",
-    "placementGroup",
-    "nodePools",
-)
-"""Levels that can be set as a whole, written ``a=1,b=2``."""

@@ -66,6 +66,56 @@ OPERATOR_ONLY: Final = frozenset(
 )
 """Settings that a repository may not set at all; ``state`` may only be a folder of its own."""
 
+_GATES: Final = "featureGates."
+_GROUP: Final = "placementGroup."
+
+_LISTS: Final = {
+    "podTopologySpread.defaultConstraints",
+    "disruption.budgets",
+    "disruption.windows",
+    "disruption.suspend",
+    "priceBook.rules",
+    "commitments.savingsPlans",
+    "commitments.reservedInstances",
+    "notifications.webhooks",
+}
+
+_KARPENTER_CHOICES: Final[Mapping[str, object]] = {
+    PoolOption.CONSOLIDATION_SEARCH.value: ConsolidationSearch.KARPENTER,
+    PoolOption.EVICTION_COST.value: 0.0,
+}
+"""What Karpenter does where the default of an option of NodePools is another."""
+
+_OBJECTS: Final = frozenset({"kubeScheduler"})
+"""Settings whose value is an object."""
+
+CONFIG_FILE: Final = "reconciler.yaml"
+CONFIG_VARIABLE: Final = "RECONCILER_CONFIG"
+"""The variable that names the operator's configuration file."""
+_NO_SETTINGS: Final = frozenset(
+    {
+        CONFIG_VARIABLE,
+        "RECONCILER_ANONYMIZE_KEY",
+        "RECONCILER_DASHBOARD_TOKEN",
+        "RECONCILER_GIT_ALTERNATES",
+        "RECONCILER_HEARTBEAT",
+        "RECONCILER_HELM",
+        "RECONCILER_KUSTOMIZE",
+        "RECONCILER_LISTEN",
+    }
+)
+"""Variables that represent flags of a command, or name a program or folders of the user."""
+_NOT_SETTINGS: Final = ("apiVersion", "kind", "policies", "sources", "workloadKinds")
+"""Keys of a configuration file that no other layer can set."""
+_PATHS: Final = frozenset({"kubernetes.kubeconfig", "state"})
+_AWS_VARIABLES: Final = (
+    ("AWS_DEFAULT_REGION", "aws.region"),
+    ("AWS_REGION", "aws.region"),
+    ("AWS_ENDPOINT_URL", "aws.endpointUrl"),
+)
+_SERVICE_VARIABLE: Final = r"RECONCILER(?:_\w{1,63})?_(?:SERVICE_(?:HOST|PORT\w*)|PORT(?:_\w+)?)"
+"""What Kubernetes sets in every pod for a Service named ``reconciler``: not for us."""
+
 
 def misplacement_reason(key: str, value: object) -> str:
     """Return why a repository may not set ``key`` to ``value``, empty if it may."""
@@ -89,31 +139,12 @@ def misplacement_remedy(key: str) -> str:
     )
 
 
-_GATES: Final = "featureGates."
-_GROUP: Final = "placementGroup."
 _ATTRIBUTES: Final = {field.name for field in fields(Settings)}
 _PLAIN: Final = {
     key: definition
     for key, definition in KEYS.items()
     if definition.attribute in _ATTRIBUTES and not key.startswith(_GROUP)
 }
-_LISTS: Final = {
-    "podTopologySpread.defaultConstraints",
-    "disruption.budgets",
-    "disruption.windows",
-    "disruption.suspend",
-    "priceBook.rules",
-    "commitments.savingsPlans",
-    "commitments.reservedInstances",
-    "notifications.webhooks",
-}
-
-
-_KARPENTER_CHOICES: Final[Mapping[str, object]] = {
-    PoolOption.CONSOLIDATION_SEARCH.value: ConsolidationSearch.KARPENTER,
-    PoolOption.EVICTION_COST.value: 0.0,
-}
-"""What Karpenter does where the default of an option of NodePools is another."""
 
 
 def _with_decision_rules(chosen: JsonDict) -> JsonDict:
@@ -129,10 +160,6 @@ def _with_decision_rules(chosen: JsonDict) -> JsonDict:
         if key not in POOL_OPTIONS and not key.startswith("nodePools.")
     }
     return {**kept, **_KARPENTER_CHOICES}
-
-
-_OBJECTS: Final = frozenset({"kubeScheduler"})
-"""Settings whose value is an object."""
 
 
 def build_settings(chosen: JsonObject) -> Settings:
@@ -193,34 +220,6 @@ def _format_value(value: object, unset: str = "") -> object:
     if isinstance(value, SchedulerConfiguration):
         return value.data
     return str(value) if isinstance(value, (Duration, NodeLimit, StrEnum)) else value
-
-
-CONFIG_FILE: Final = "reconciler.yaml"
-CONFIG_VARIABLE: Final = "RECONCILER_CONFIG"
-"""The variable that names the operator's configuration file."""
-_NO_SETTINGS: Final = frozenset(
-    {
-        CONFIG_VARIABLE,
-        "RECONCILER_ANONYMIZE_KEY",
-        "RECONCILER_DASHBOARD_TOKEN",
-        "RECONCILER_GIT_ALTERNATES",
-        "RECONCILER_HEARTBEAT",
-        "RECONCILER_HELM",
-        "RECONCILER_KUSTOMIZE",
-        "RECONCILER_LISTEN",
-    }
-)
-"""Variables that represent flags of a command, or name a program or folders of the user."""
-_NOT_SETTINGS: Final = ("apiVersion", "kind", "policies", "sources", "workloadKinds")
-"""Keys of a configuration file that no other layer can set."""
-_PATHS: Final = frozenset({"kubernetes.kubeconfig", "state"})
-_AWS_VARIABLES: Final = (
-    ("AWS_DEFAULT_REGION", "aws.region"),
-    ("AWS_REGION", "aws.region"),
-    ("AWS_ENDPOINT_URL", "aws.endpointUrl"),
-)
-_SERVICE_VARIABLE: Final = r"RECONCILER(?:_\w{1,63})?_(?:SERVICE_(?:HOST|PORT\w*)|PORT(?:_\w+)?)"
-"""What Kubernetes sets in every pod for a Service named ``reconciler``: not for us."""
 
 
 class Layer(StrEnum):

@@ -32,6 +32,20 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 FIELDS: Final = ("fleet", "kind", "title", "text", "node_pool", "revision")
 """The variables of a template."""
 
+_SPREAD_KEYS: Final = (
+    "maxSkew",
+    "topologyKey",
+    "whenUnsatisfiable",
+    "minDomains",
+    "nodeAffinityPolicy",
+    "nodeTaintsPolicy",
+)
+_ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")
+_POLICIES: Final = ("Honor", "Ignore")
+
+_DAY: Final = timedelta(days=1)
+_URL: Final = r"https?://(?:[^/?#\s@:\[\]]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?:/[^\s?#]*)?"
+
 
 def read_webhooks(value: object) -> tuple[Webhook, ...]:
     """Return the webhooks, in order.
@@ -75,18 +89,6 @@ def _get_template(entry: Mapping[str, object]) -> str:
         known = ", ".join(f"${name}" for name in FIELDS)
         raise ValueError(f"template: ${unknown[0][:40]} is unknown (one of {known})")
     return text
-
-
-_SPREAD_KEYS: Final = (
-    "maxSkew",
-    "topologyKey",
-    "whenUnsatisfiable",
-    "minDomains",
-    "nodeAffinityPolicy",
-    "nodeTaintsPolicy",
-)
-_ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")
-_POLICIES: Final = ("Honor", "Ignore")
 
 
 def read_constraints(value: object) -> tuple[TopologySpreadConstraint, ...]:
@@ -145,8 +147,6 @@ def _get_choice(
 
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
-_DAY: Final = timedelta(days=1)
-_URL: Final = r"https?://(?:[^/?#\s@:\[\]]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?:/[^\s?#]*)?"
 
 
 def read_text(value: object) -> str:

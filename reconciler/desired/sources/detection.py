@@ -35,6 +35,9 @@ UNLISTED: Final = "unlisted-file"
 _LISTED_MAX: Final = 8
 _HELMFILES: Final = ("helmfile.yaml", "helmfile.yml", "helmfile.yaml.gotmpl")
 
+AMBIGUOUS: Final = "ambiguous-source"
+_AMBIGUOUS_WORKLOADS: Final = "ambiguous-workloads"
+
 
 class Alternatives(NamedTuple):
     """Kustomizations of which one has to be named, and the finding if none is."""
@@ -213,10 +216,6 @@ def _roots(
         is_of_nodes = any(_NODES.search(c) for p in group for c in roots[p].files.values())
         finding = ambiguous(shown, place, is_of_nodes=is_of_nodes)
         found.alternatives.append(Alternatives(tuple(group), finding))
-
-
-AMBIGUOUS: Final = "ambiguous-source"
-_AMBIGUOUS_WORKLOADS: Final = "ambiguous-workloads"
 
 
 def ambiguous(shown: Sequence[str], place: Place, *, is_of_nodes: bool) -> Diagnostic:

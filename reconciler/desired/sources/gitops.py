@@ -39,6 +39,18 @@ from reconciler.source.objects import Entry
 from reconciler.source.resource import group_of
 from reconciler.source.schema import value_at
 
+_FLUX: Final = "kustomize.toolkit.fluxcd.io"
+_FLUX_HELM: Final = "helm.toolkit.fluxcd.io"
+_ARGO: Final = "argoproj.io"
+_KUSTOMIZE_FIELDS: Final = (
+    *("namePrefix", "nameSuffix", "images", "replicas", "patches", "components", "commonLabels"),
+    *("commonAnnotations", "namespace"),
+)
+_APPLICATIONS_MAX: Final = 200
+_COUNT: Final = re.compile(r"[0-9]{1,9}")
+_NAME_MAX: Final = 253
+"""The length of the longest name that Kubernetes accepts."""
+
 
 class Tool(StrEnum):
     """What turns files into objects; ``FILES`` are objects as they are."""
@@ -111,19 +123,6 @@ class OtherObjects(Protocol):
 
     def clusters(self) -> list[JsonDict]:
         """Return the Secrets of Argo CD's clusters."""
-
-
-_FLUX: Final = "kustomize.toolkit.fluxcd.io"
-_FLUX_HELM: Final = "helm.toolkit.fluxcd.io"
-_ARGO: Final = "argoproj.io"
-_KUSTOMIZE_FIELDS: Final = (
-    *("namePrefix", "nameSuffix", "images", "replicas", "patches", "components", "commonLabels"),
-    *("commonAnnotations", "namespace"),
-)
-_APPLICATIONS_MAX: Final = 200
-_COUNT: Final = re.compile(r"[0-9]{1,9}")
-_NAME_MAX: Final = 253
-"""The length of the longest name that Kubernetes accepts."""
 
 
 def is_gitops(entry: Entry) -> bool:

@@ -56,6 +56,17 @@ _WORDS: Final[Mapping[str, object]] = {"true": True, "false": False, "null": Non
 _TEXT_MAX: Final = 4 * 2**20
 _STEPS_MAX: Final = 100_000
 
+_COMMON_OUTPUTS: Final[Mapping[str, Sequence[str]]] = {
+    "azs": ("azs",),
+    "name": ("name",),
+    "cluster_name": ("cluster_name", "name"),
+    "cluster_version": ("cluster_version", "kubernetes_version"),
+    "node_iam_role_name": ("node_iam_role_name",),
+}
+"""The outputs of terraform-aws-modules that repeat an argument: vpc, eks, and eks//karpenter."""
+_PREFIXED: Final = {"node_iam_role_name": "node_iam_role_use_name_prefix"}
+"""Outputs that get a random suffix unless the argument says otherwise."""
+
 
 def evaluate(text: str, scope: ModuleScope) -> Value:
     """Return the value of an expression, ``Unknown`` if it is not known from the files."""
@@ -268,18 +279,6 @@ def _of_manifest(
     if isinstance(value, str) and rest[:1] != ["yaml_body"]:
         value = _decode(value, text)
     return value, rest[1:]
-
-
-_COMMON_OUTPUTS: Final[Mapping[str, Sequence[str]]] = {
-    "azs": ("azs",),
-    "name": ("name",),
-    "cluster_name": ("cluster_name", "name"),
-    "cluster_version": ("cluster_version", "kubernetes_version"),
-    "node_iam_role_name": ("node_iam_role_name",),
-}
-"""The outputs of terraform-aws-modules that repeat an argument: vpc, eks, and eks//karpenter."""
-_PREFIXED: Final = {"node_iam_role_name": "node_iam_role_use_name_prefix"}
-"""Outputs that get a random suffix unless the argument says otherwise."""
 
 
 def _of_call(text: str, steps: Sequence[str], scope: ModuleScope) -> tuple[Value, Sequence[str]]:

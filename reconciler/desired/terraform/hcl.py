@@ -29,6 +29,8 @@ _PRECEDENCE: Final = {
 }  # fmt: skip
 _OPERATOR: Final = re.compile(r"\|\||&&|==|!=|<=|>=|<|>|\+|(?<=\s)-(?=\s)|\*|/(?![/*])|%")
 
+_STEP: Final = re.compile(r"\.([A-Za-z_*][\w-]*)")
+
 
 class HclError(ValueError):
     """The text is not Terraform's language, or is nested too deeply."""
@@ -316,9 +318,6 @@ class _Parser:
                 self.at += 1
         text = self.text[start : self.at].strip()
         return Attribute(_COMMENT.sub("", text).strip() if '"' not in text else text, start)
-
-
-_STEP: Final = re.compile(r"\.([A-Za-z_*][\w-]*)")
 
 
 def split_steps(text: str, at: int) -> list[str] | None:

@@ -21,6 +21,10 @@ _FIELDS: Final = (
 )  # fmt: skip
 """The fields of a pod spec that an operator copies from its own object."""
 
+_MEMORY: Final = re.compile(r"(?P<number>[0-9]{1,12})(?P<unit>[bkmgtp]?)b?", re.ASCII)
+_UNITS: Final = {"": 2**20, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
+_OVERHEAD_MIN: Final = 384 * 2**20
+
 
 def pod_template(group: PodGroup, entry: GroupEntry, resource: Resource) -> JsonDict | None:
     """Return the pod template of a group as plain data, None if the object has none."""
@@ -158,11 +162,6 @@ def _ray_autoscaler(cluster: object) -> list[JsonDict]:
     resources = _mapping(value_of(cluster, "autoscalerOptions.resources"))
     default = {"cpu": "500m", "memory": "512Mi"}
     return [{"name": "autoscaler", "resources": resources or {"requests": default}}]
-
-
-_MEMORY: Final = re.compile(r"(?P<number>[0-9]{1,12})(?P<unit>[bkmgtp]?)b?", re.ASCII)
-_UNITS: Final = {"": 2**20, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
-_OVERHEAD_MIN: Final = 384 * 2**20
 
 
 def _spark_container(role: str, data: object) -> JsonDict:

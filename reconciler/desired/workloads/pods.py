@@ -73,6 +73,27 @@ from reconciler.source.document import Pointer
 from reconciler.source.finding import field_path
 from reconciler.source.resource import Resource
 
+_DECODED_KINDS: Final[dict[str, type]] = {
+    "PriorityClass": PriorityClass,
+    "StorageClass": StorageClass,
+    "PersistentVolumeClaim": PersistentVolumeClaim,
+    "PersistentVolume": PersistentVolume,
+    "CSINode": CSINode,
+    **DEVICE_KINDS,
+    "Namespace": Namespace,
+    "DaemonSet": DaemonSet,
+    "PodDisruptionBudget": PodDisruptionBudget,
+}
+
+_PENDING: Final = PodStatus(
+    phase="Pending",
+    conditions=(Condition(type="PodScheduled", status="False", reason="Unschedulable"),),
+)
+_GATED: Final = PodStatus(
+    phase="Pending",
+    conditions=(Condition(type="PodScheduled", status="False", reason="SchedulingGated"),),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Workloads:
@@ -463,28 +484,9 @@ def _decode_finding(
     return Diagnostic(Severity.ERROR, "wrong-type", text, place, path)
 
 
-_DECODED_KINDS: Final[dict[str, type]] = {
-    "PriorityClass": PriorityClass,
-    "StorageClass": StorageClass,
-    "PersistentVolumeClaim": PersistentVolumeClaim,
-    "PersistentVolume": PersistentVolume,
-    "CSINode": CSINode,
-    **DEVICE_KINDS,
-    "Namespace": Namespace,
-    "DaemonSet": DaemonSet,
-    "PodDisruptionBudget": PodDisruptionBudget,
-}
 _RANK: Final = {
     kind: rank
     for rank, kind in enumerate(
         dict.fromkeys([*_DECODED_KINDS, "Pod", *(row.kind for row in WORKLOAD_KINDS)])
     )
 }
-_PENDING: Final = PodStatus(
-    phase="Pending",
-    conditions=(Condition(type="PodScheduled", status="False", reason="Unschedulable"),),
-)
-_GATED: Final = PodStatus(
-    phase="Pending",
-    conditions=(Condition(type="PodScheduled", status="False", reason="SchedulingGated"),),
-)

@@ -44,6 +44,8 @@ PODS_MAX: Final = 200_000
 _VALUELESS: Final = ("Exists", "DoesNotExist")
 _BOUNDS: Final = ("Gt", "Lt")
 
+_STANDARD: Final = ("cpu", "memory", "ephemeral-storage")
+
 
 def check_workload(kind: str, data: JsonDict, row: WorkloadKind | None = None) -> list[Finding]:
     """Return the errors in a workload; ``row`` describes its kind in the table of kinds.
@@ -201,9 +203,6 @@ def _resources(resources: JsonDict, at: Pointer) -> Iterator[Finding]:
             yield from _extended_resource(name, requests, limits, at)
         elif name.startswith(HUGEPAGES):
             yield from _huge_pages(name, requests, limits, at)
-
-
-_STANDARD: Final = ("cpu", "memory", "ephemeral-storage")
 
 
 def _resource_name(name: str, here: Pointer) -> Iterator[Finding]:

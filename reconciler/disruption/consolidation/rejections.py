@@ -23,6 +23,11 @@ from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.resources import Resources
 from reconciler.placement.inputs import PlacementInputs
 
+_PASSES_MAX: Final = 16
+"""The number of passes after which a rejection that none of them used is forgotten."""
+_EACH_MAX: Final = 4
+"""The maximum number of rejections of one set: nodes with room alternate between few states."""
+
 
 class RemovedNode(msgspec.Struct, frozen=True):
     """The facts about one node of a set that its evaluation reads."""
@@ -68,12 +73,6 @@ class _CachedRejection(msgspec.Struct, eq=False):
     question: SetQuestion
     refused: RefusedSet
     last_pass: int
-
-
-_PASSES_MAX: Final = 16
-"""The number of passes after which a rejection that none of them used is forgotten."""
-_EACH_MAX: Final = 4
-"""The maximum number of rejections of one set: nodes with room alternate between few states."""
 
 
 class RejectionCache:

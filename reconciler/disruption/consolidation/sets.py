@@ -6,7 +6,9 @@ the feature gate. In addition, all replacements together must certainly be cheap
 offerings are launched.
 
 A set need not be removed completely: nodes that are better retained are left out, and the rest is
-evaluated again.
+evaluated again. A large set nearly always contains nodes that prevent the removal of the rest:
+their pods do not fit, a replacement would have the same type, it would need the spot-to-spot gate,
+or it would cost as much as they do.
 """
 
 from __future__ import annotations
@@ -41,13 +43,6 @@ from reconciler.model.resources import PODS, Resources
 from reconciler.model.settings import ConsolidationSearch, FeatureGate
 from reconciler.placement.question import Placement, PlannedClaim
 
-# Select the nodes of a set to retain, so that the others can be removed.
-#
-# A large set nearly always contains nodes that prevent the removal of the rest: their pods do not
-# fit, a replacement would have the same type, it would need the spot-to-spot gate, or it would cost
-# as much as they do. Without them the set is evaluated again.
-
-
 MINIMUM_SAVED: Final = 0.05
 """The minimum share of its price that a node must save in a set; otherwise it is retained."""
 _SPOT_SHARE_MAX: Final = 0.5
@@ -56,6 +51,12 @@ _TURNS_TOGETHER: Final = 3
 """Number of turns in which hosts for pods behind the gate are chosen for a complete NodePool."""
 _TURNS_ONE_BY_ONE: Final = 4
 """Number of turns in which a claim retains only one node of its possible types; then all."""
+
+REPLACEMENTS_MAX: Final = 48
+"""Maximum number of nodes that one command may launch: all of them must become ready first."""
+_TURNS_MAX: Final = 10
+"""How often a set is evaluated, each time without the nodes to retain."""
+_NOT_CHEAPER: Final = CandidateRefusal(BlockCode.NOT_CHEAPER, "Can't replace with cheaper nodes")
 
 
 class EvaluatedSet:
@@ -275,13 +276,6 @@ def _unprofitable_nodes(
         for c in evaluated.candidates
         if new_costs[c.name] > min(c.price * share_max, c.price - least[c.name])
     }
-
-
-REPLACEMENTS_MAX: Final = 48
-"""Maximum number of nodes that one command may launch: all of them must become ready first."""
-_TURNS_MAX: Final = 10
-"""How often a set is evaluated, each time without the nodes to retain."""
-_NOT_CHEAPER: Final = CandidateRefusal(BlockCode.NOT_CHEAPER, "Can't replace with cheaper nodes")
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,18 @@ _MINIMUM_PART: Final = 0.4
 _MINIMUM_WASTE: Final = 0.05
 """The minimum share of its price that a node or a set must waste to be evaluated."""
 
+EVALUATED_MAX: Final = 24
+"""Maximum number of sets that a pass evaluates in one way."""
+_NODES_MAX: Final = 400
+"""Maximum number of nodes that are evaluated at once."""
+_NODES_LEAST: Final = 8
+"""A set of this size or smaller is removed completely or not at all."""
+_SINGLE_NODES: Final = 3
+"""How many single nodes the default search evaluates for a replacement by several nodes."""
+_SHARE_OF_WORK: Final = 0.75
+"""The share of a pass's remaining work that may be spent on evaluating sets."""
+_SEARCH_NAME: Final = "thorough consolidation"
+
 
 def waste_by_node(
     candidates: Iterable[Candidate], pod_values: Mapping[str, float]
@@ -161,19 +173,6 @@ def _pod_requirements(pod: Pod) -> Hashable:
 # are better retained are left out. If the rest needs more new nodes than one command may launch, it
 # is split into parts. If that finds nothing, sets of nodes whose pods have the same requirements
 # are evaluated, and if nothing else is found, small sets, most wasteful first.
-
-
-EVALUATED_MAX: Final = 24
-"""Maximum number of sets that a pass evaluates in one way."""
-_NODES_MAX: Final = 400
-"""Maximum number of nodes that are evaluated at once."""
-_NODES_LEAST: Final = 8
-"""A set of this size or smaller is removed completely or not at all."""
-_SINGLE_NODES: Final = 3
-"""How many single nodes the default search evaluates for a replacement by several nodes."""
-_SHARE_OF_WORK: Final = 0.75
-"""The share of a pass's remaining work that may be spent on evaluating sets."""
-_SEARCH_NAME: Final = "thorough consolidation"
 
 
 class Search:

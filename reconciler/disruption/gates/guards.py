@@ -27,6 +27,10 @@ REPLACEMENT_FAILED: Final = "ReplacementFailed"
 _FIRST_PAUSE: Final = timedelta(minutes=15)
 _LONGEST_PAUSE: Final = timedelta(hours=4)
 
+EVERY_REASON: Final = frozenset(DisruptionReason)
+WAVE_REASONS: Final = frozenset({DisruptionReason.DRIFTED, DisruptionReason.UNDERUTILIZED})
+"""Reasons to which waves apply: their nodes' pods have to move. Empty nodes are not affected."""
+
 
 def failed_attempts(claim: NodeClaim) -> int:
     """Return how often replacing or tainting the node has failed."""
@@ -59,11 +63,6 @@ def retry_delay(candidates: Sequence[Candidate], now: datetime) -> tuple[datetim
         f"{format_time(at)} or until the next commit is synced"
     )
     return at, text
-
-
-EVERY_REASON: Final = frozenset(DisruptionReason)
-WAVE_REASONS: Final = frozenset({DisruptionReason.DRIFTED, DisruptionReason.UNDERUTILIZED})
-"""Reasons to which waves apply: their nodes' pods have to move. Empty nodes are not affected."""
 
 
 @dataclass(frozen=True, slots=True)

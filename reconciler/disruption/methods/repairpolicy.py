@@ -31,6 +31,13 @@ AGING: Final = timedelta(minutes=30)
 PRIORITY_MAX: Final = 100
 _STATUSES: Final = frozenset({"True", "False", "Unknown"})
 
+_TRANSIENT: Final = "XID(46|48|54|62|63|95|109|110|136|140|143|155|156|158)"
+"""GPU errors that a reboot clears. Without the gate ``RebootForRepair``, the node is replaced."""
+_FATAL: Final = "XID(64|74|79|119|120)"
+
+UNHEALTHY_SHARE_PERCENT: Final = 20
+"""The maximum share of unhealthy nodes; above it, repair assumes another cause and stops."""
+
 
 @dataclass(frozen=True, slots=True)
 class RepairPolicy:
@@ -200,10 +207,6 @@ def _policies(*, legacy: bool, reboots: bool = False) -> tuple[RepairPolicy, ...
     )
 
 
-_TRANSIENT: Final = "XID(46|48|54|62|63|95|109|110|136|140|143|155|156|158)"
-"""GPU errors that a reboot clears. Without the gate ``RebootForRepair``, the node is replaced."""
-_FATAL: Final = "XID(64|74|79|119|120)"
-
 LEGACY_POLICIES: Final = _policies(legacy=True)
 """The policies of Karpenter 1.14; each matches any reason."""
 AWS_POLICIES: Final = RepairPolicies(_policies(legacy=False))
@@ -227,10 +230,6 @@ def repair_matches(node: Node, settings: Settings) -> tuple[RepairMatch, ...]:
         reboots = settings.gate(FeatureGate.REBOOT_FOR_REPAIR)
         return tuple((REBOOTING_POLICIES if reboots else AWS_POLICIES).matches(node))
     return tuple(legacy_matches(node)) if settings.repairs_forcefully else ()
-
-
-UNHEALTHY_SHARE_PERCENT: Final = 20
-"""The maximum share of unhealthy nodes; above it, repair assumes another cause and stops."""
 
 
 def pools_with_too_many_unhealthy_nodes(

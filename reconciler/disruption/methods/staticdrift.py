@@ -35,7 +35,8 @@ from reconciler.model.settings import FeatureGate
 from reconciler.observed.state import StateNode
 from reconciler.placement.question import TYPES_MAX, LaunchPool, PlannedClaim
 
-# Static pools: their current nodes, and the template of a new one.
+TERMINATES_FIRST: Final = "limits.nodes leaves no room to start the replacement first"
+RESERVATION_FULL: Final = "its capacity reservation has no room to start the replacement first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +113,6 @@ def template_claim(pool: LaunchPool, occasion: str) -> PlannedClaim | None:
         taints=template.spec.taints,
         startup_taints=template.spec.startup_taints,
     )
-
-
-TERMINATES_FIRST: Final = "limits.nodes leaves no room to start the replacement first"
-RESERVATION_FULL: Final = "its capacity reservation has no room to start the replacement first"
 
 
 class Replacing(NamedTuple):

@@ -31,6 +31,9 @@ _REASONS_MAX: Final = 3
 _TEXT_MAX: Final = 1000
 """The API accepts notes of up to 1024 characters."""
 
+CLAIM_DELETED: Final = "NodeClaimDeleted"
+_NAME: Final = "mirror NodeClaims"
+
 
 def announce(world: World, seen: Complete, plan: Plan) -> None:
     """Publish Events about the findings and actions of the pass."""
@@ -171,10 +174,6 @@ def _node_announcement(
     node = nodes.get(name)
     if node is not None:
         yield Announcement("Node", name, reason, action, text[:_TEXT_MAX], uid=node.metadata.uid)
-
-
-CLAIM_DELETED: Final = "NodeClaimDeleted"
-_NAME: Final = "mirror NodeClaims"
 
 
 def mark_deleted_claims(effects: Effects, seen: Observed) -> None:

@@ -21,6 +21,13 @@ ENTRIES_MAX: Final = 500
 _LENGTH_MIN: Final = 4
 _SHOWN: Final = 6
 
+_PLANS_KEPT: Final = ENTRIES_MAX
+"""No more plans than entries can be named."""
+
+_COMMAND: Final = "command"
+
+_REMOVING: Final = frozenset({Verb.DRAIN, Verb.DELETE_NODE, Verb.TERMINATE})
+
 
 @dataclass(frozen=True, slots=True)
 class CommandView:
@@ -124,10 +131,6 @@ class LaunchPrices:
         }
 
 
-_PLANS_KEPT: Final = ENTRIES_MAX
-"""No more plans than entries can be named."""
-
-
 def commit_views(
     entries: Iterable[JournalEntry],
     now: datetime,
@@ -191,9 +194,6 @@ def _commit_view(entries: Sequence[JournalEntry], now: datetime, known: _Known) 
     )
 
 
-_COMMAND: Final = "command"
-
-
 def _group_keys(entries: Sequence[JournalEntry], known: _Known) -> list[tuple[str, str]]:
     """Return the group of each entry: its command, or its plan and verb.
 
@@ -215,9 +215,6 @@ def _group_keys(entries: Sequence[JournalEntry], known: _Known) -> list[tuple[st
         return intent.plan, intent.verb
 
     return [key_of(intent) for intent in intents]
-
-
-_REMOVING: Final = frozenset({Verb.DRAIN, Verb.DELETE_NODE, Verb.TERMINATE})
 
 
 def _command_view(

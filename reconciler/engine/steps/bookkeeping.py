@@ -28,6 +28,8 @@ from reconciler.ports.progress import EventKind
 OVERDUE: Final = "ProgressDeadlineExceeded"
 """Condition of a recorded claim that was reported; Kubernetes' name for Deployments."""
 
+_RESOURCES: Final = (CPU, MEMORY)
+
 
 def record_drift(world: World, seen: Observation, plan: Plan, settings: Settings) -> None:
     """Record the drift in a plan on the claims themselves, and report what is overdue.
@@ -80,9 +82,6 @@ def _with_drift_conditions(
     if late is None:
         return lifecycle.without_condition(claim, OVERDUE)
     return lifecycle.with_condition(claim, OVERDUE, "True", seen.at, OVERDUE, late.why)
-
-
-_RESOURCES: Final = (CPU, MEMORY)
 
 
 def record_usage(world: World, seen: Complete, desired: PlannedFleet) -> None:

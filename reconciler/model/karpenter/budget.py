@@ -30,6 +30,13 @@ from reconciler.model.text.quoting import quote_value
 UNBOUNDED: Final = 2147483647
 _SHARE: Final = re.compile(r"(100|[0-9]{1,2})%", re.ASCII)
 
+_CAUSES: Final = {
+    "Underutilized": "underutilization",
+    "Empty": "emptiness",
+    "Drifted": "drift",
+    "Unhealthy": "repair",
+}
+
 
 class DisruptionReason(StrEnum):
     """The voluntary reasons, which are subject to budgets.
@@ -46,14 +53,6 @@ class DisruptionReason(StrEnum):
     def cause(self) -> str:
         """The reason as a noun, for sentences: ``drift``."""
         return _CAUSES[self.value]
-
-
-_CAUSES: Final = {
-    "Underutilized": "underutilization",
-    "Empty": "emptiness",
-    "Drifted": "drift",
-    "Unhealthy": "repair",
-}
 
 
 class Budget(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -4,6 +4,11 @@ Two checks differ in the meaning of a *missing* key. ``intersects`` ignores a ke
 has. ``compatible`` is stricter: keys in the incoming set must be defined in this one, unless the
 operator is negative or a provider sets the label later (Karpenter
 ``pkg/scheduling/requirements.go``).
+
+One requirement is the set of values that a label may have. ``In``, ``NotIn``, ``Exists`` and
+``DoesNotExist`` are represented in one form: a set of values or its complement. ``Gt``, ``Gte``,
+``Lt`` and ``Lte`` put inclusive integer bounds on a complement. With this form, intersection takes
+a few lines instead of a table of operator pairs (Karpenter ``pkg/scheduling/requirement.go``).
 """
 
 from __future__ import annotations
@@ -16,14 +21,6 @@ from functools import lru_cache, reduce
 
 from reconciler.model.karpenter.labels import HOSTNAME, normalize_label
 from reconciler.model.text.quoting import quote_value
-
-# One requirement on a label: the set of values that the label may have.
-#
-# ``In``, ``NotIn``, ``Exists`` and ``DoesNotExist`` are represented in one form: a set of values or
-# its complement. ``Gt``, ``Gte``, ``Lt`` and ``Lte`` put inclusive integer bounds on a complement.
-# With this form, intersection takes a few lines instead of a table of operator pairs (Karpenter
-# ``pkg/scheduling/requirement.go``).
-
 
 _INT64_MAX = 2**63 - 1
 

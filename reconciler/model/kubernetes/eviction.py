@@ -1,4 +1,8 @@
-"""PodDisruptionBudgets as the eviction API evaluates them, and the order of a drain."""
+"""PodDisruptionBudgets as the eviction API evaluates them, and the order of a drain.
+
+The order in which a drain evicts pods, and when it deletes them instead, are those of Karpenter's
+terminator (``pkg/controllers/node/termination/terminator``).
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,6 @@ from reconciler.model.kubernetes.cluster import PodDisruptionBudget
 from reconciler.model.kubernetes.controllers import grace_period, is_replaced_at_once
 from reconciler.model.kubernetes.metadata import is_true
 from reconciler.model.kubernetes.pod import Pod
-
-# The order in which a drain evicts pods, and when it deletes them instead.
-#
-# The rules are those of Karpenter's terminator (``pkg/controllers/node/termination/terminator``).
-
 
 _CRITICAL_PRIORITY: Final = 2_000_000_000
 _CRITICAL_CLASSES: Final = ("system-cluster-critical", "system-node-critical")

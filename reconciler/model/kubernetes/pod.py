@@ -35,6 +35,8 @@ from reconciler.model.resources import (
     pod_amount,
 )
 
+_STUCK_AFTER: Final = timedelta(seconds=60)
+
 
 class DeviceClaim(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A reference by a container to one of its pod's ResourceClaims."""
@@ -70,8 +72,6 @@ class HostPort:
 
 
 Amounts = dict[str, str | int | float]
-
-_STUCK_AFTER: Final = timedelta(seconds=60)
 
 
 class _Struct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

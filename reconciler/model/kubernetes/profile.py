@@ -15,6 +15,15 @@ from reconciler.model.karpenter.labels import HOSTNAME, ZONE
 from reconciler.model.kubernetes.pod import NodeAffinity, TopologySpreadConstraint
 from reconciler.model.resources import CPU, MEMORY
 
+SYSTEM_SPREAD: Final = (
+    TopologySpreadConstraint(HOSTNAME, 3, "ScheduleAnyway"),
+    TopologySpreadConstraint(ZONE, 5, "ScheduleAnyway"),
+)
+"""The system's default spread of pods with an owner or Service and no constraint of their own."""
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+"""The scheduler of pods that name none."""
+
 
 class Plugin(StrEnum):
     """A plugin of kube-scheduler that a profile can disable or weight."""
@@ -75,13 +84,6 @@ class ScoringStrategy:
     shape: tuple[tuple[int, int], ...] = ()
 
 
-SYSTEM_SPREAD: Final = (
-    TopologySpreadConstraint(HOSTNAME, 3, "ScheduleAnyway"),
-    TopologySpreadConstraint(ZONE, 5, "ScheduleAnyway"),
-)
-"""The system's default spread of pods with an owner or Service and no constraint of their own."""
-
-
 @dataclass(frozen=True, slots=True)
 class Profile:
     """The plugins of a scheduler and their arguments.
@@ -122,5 +124,3 @@ class Profile:
 
 
 DEFAULT_PROFILE: Final = Profile()
-DEFAULT_SCHEDULER: Final = "default-scheduler"
-"""The scheduler of pods that name none."""

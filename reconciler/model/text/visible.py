@@ -33,6 +33,17 @@ _COMMAND_AT_START: Final = re.compile(r"\n(?:\x1b\[[0-9;]*m|[^\S\n])*::")
 _COMMAND_ANYWHERE: Final = re.compile(r"##(?:\x1b\[[0-9;]*m|[A-Za-z])*\[")
 _STYLE: Final = re.compile(r"(\x1b\[[0-9;]*m)")
 
+_SPECIAL: Final = frozenset("&<>|`*_~[]\\@#$!^")
+_REFERENCE: Final = re.compile(
+    r"(?P<whole>\$(?=[0-9][0-9,]*(?:\.[0-9]+)?(?![\w$\\{^]))"  # an amount of money
+    r"|(?<=\w)@(?=[\w-]+(?![\w.-])))"  # a version
+    r"|(?P<sign>[@#!$%^&~*](?=[\w\"{]))"  # a person, a team, an issue, a merge request, a label, …
+    r"|(?P<gh>\bGH-(?=[0-9]))|(?P<gl>\[(?=[a-z_]+:))"
+    r"|(?P<scheme>:(?=//))|(?P<www>\bww(?=w\.))"
+    r"|(?<!\w)(?<!\bi-)(?<!\bami-)(?<!\bsubnet-)(?<!\bsg-)(?P<commit>[0-9a-f]{7,40})(?!\w)",
+    re.ASCII | re.IGNORECASE,
+)
+
 
 class Painted(str):
     """Lines with our own colours: escape sequences that set a style are intended.
@@ -118,16 +129,6 @@ def html_text(text: str) -> str:
     return escape(escape_invisible(text))
 
 
-_SPECIAL: Final = frozenset("&<>|`*_~[]\\@#$!^")
-_REFERENCE: Final = re.compile(
-    r"(?P<whole>\$(?=[0-9][0-9,]*(?:\.[0-9]+)?(?![\w$\\{^]))"  # an amount of money
-    r"|(?<=\w)@(?=[\w-]+(?![\w.-])))"  # a version
-    r"|(?P<sign>[@#!$%^&~*](?=[\w\"{]))"  # a person, a team, an issue, a merge request, a label, …
-    r"|(?P<gh>\bGH-(?=[0-9]))|(?P<gl>\[(?=[a-z_]+:))"
-    r"|(?P<scheme>:(?=//))|(?P<www>\bww(?=w\.))"
-    r"|(?<!\w)(?<!\bi-)(?<!\bami-)(?<!\bsubnet-)(?<!\bsg-)(?P<commit>[0-9a-f]{7,40})(?!\w)",
-    re.ASCII | re.IGNORECASE,
-)
 _BREAK, _CODE, _CODE_END = "\ue000", "\ue001", "\ue002"
 """Characters for private use that represent ``ZERO_WIDTH`` and tags until the rest is escaped."""
 _ENTITIES: Final = {

@@ -33,6 +33,8 @@ _PERCENT_MIN: Final = 5
 _LOG_MAX: Final = 50_000
 """The number of changes that are kept for neighbourhoods that are not used meanwhile."""
 
+_MASK: Final = 2**64 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class CycleResult:
@@ -478,9 +480,6 @@ def _round_robin(lists: Iterable[list[HostNode]]) -> Iterator[HostNode]:
                 yield host
                 left.append(row)
         rows = left
-
-
-_MASK: Final = 2**64 - 1
 
 
 def _mixed(value: int) -> int:

@@ -13,6 +13,18 @@ from typing import Final
 from reconciler.model.chance import Chance
 from reconciler.model.kubernetes.pod import Pod
 
+_QPS: Final = 50.0
+_BURST: Final = 100.0
+"""The requests of kube-scheduler to the API server: in a second, and at once after a pause.
+
+Each attempt needs one: a binding, or the condition of a pod that cannot be scheduled. These are the
+defaults of ``clientConnection`` in a KubeSchedulerConfiguration.
+"""
+_ATTEMPT_S: Final = (0.005, 0.1)
+"""How long an attempt takes that does not wait for the limit: on an idle control plane, and on a
+busy one, where ten pods were recorded to be bound in a second.
+"""
+
 
 class PodQueue:
     """Remembers when each pending pod was created or tried last, by a running number."""
@@ -41,19 +53,6 @@ class PodQueue:
     def remove(self, pod: Pod) -> None:
         """Remove a pod that was bound."""
         self._tried.pop(pod.key, None)
-
-
-_QPS: Final = 50.0
-_BURST: Final = 100.0
-"""The requests of kube-scheduler to the API server: in a second, and at once after a pause.
-
-Each attempt needs one: a binding, or the condition of a pod that cannot be scheduled. These are the
-defaults of ``clientConnection`` in a KubeSchedulerConfiguration.
-"""
-_ATTEMPT_S: Final = (0.005, 0.1)
-"""How long an attempt takes that does not wait for the limit: on an idle control plane, and on a
-busy one, where ten pods were recorded to be bound in a second.
-"""
 
 
 class SchedulerPace:

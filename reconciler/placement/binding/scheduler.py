@@ -31,9 +31,6 @@ from reconciler.placement.binding.queue import PodQueue, SchedulerPace
 from reconciler.placement.binding.selection import Volumes
 from reconciler.placement.topology.peers import Owners
 
-# DaemonSets: one pod on every eligible node.
-
-
 _ALWAYS_TOLERATED: Final = tuple(
     Toleration(key=f"node.kubernetes.io/{name}", operator="Exists", effect=effect)
     for name, effect in (
@@ -46,6 +43,9 @@ _ALWAYS_TOLERATED: Final = tuple(
     )
 )
 """Tolerations that the DaemonSet controller adds to its pods."""
+
+_HELPED_BY_PODS: Final = frozenset({Plugin.POD_TOPOLOGY_SPREAD, Plugin.INTER_POD_AFFINITY})
+"""Plugins that may accept a pod once another one was bound."""
 
 
 def daemon_set_key(daemon: DaemonSet) -> str:
@@ -81,10 +81,6 @@ class NodeInfo:
 
     node: Node
     pods: Sequence[Pod] = ()
-
-
-_HELPED_BY_PODS: Final = frozenset({Plugin.POD_TOPOLOGY_SPREAD, Plugin.INTER_POD_AFFINITY})
-"""Plugins that may accept a pod once another one was bound."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,16 @@ from reconciler.model.kubernetes.storage import (
 if TYPE_CHECKING:
     from reconciler.placement.binding.devices import DeviceClaims
 
+_WAIT_FOR_CONSUMER: Final = "WaitForFirstConsumer"
+_SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+"""The annotation of a claim whose volume is being provisioned for a node."""
+_TOPOLOGY_LABELS: Final = (
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    ZONE,
+    REGION,
+)
+
 
 def allows(selector: NodeSelector, node: Node) -> bool:
     """Return whether any term of a node selector matches; a selector without terms never does."""
@@ -83,17 +93,6 @@ def _matches_integer(
         return compare(int(value), int(values[0]))
     except ValueError:
         return False
-
-
-_WAIT_FOR_CONSUMER: Final = "WaitForFirstConsumer"
-_SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
-"""The annotation of a claim whose volume is being provisioned for a node."""
-_TOPOLOGY_LABELS: Final = (
-    "failure-domain.beta.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region",
-    ZONE,
-    REGION,
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,10 @@
 Karpenter offers each pod to the claim with the fewest pods first. This module maintains that order
 instead of sorting again. A stable sort would put a claim that takes a pod in front of those with
 one pod more, and a new claim behind those with one.
+
+Pending pods may also be placed on NodeClaims that were created and have no instance yet. Only the
+set of their possible instance types is known. Such a claim therefore counts with the resources that
+every one of them offers, and with the largest of them towards its NodePool's limits.
 """
 
 from __future__ import annotations
@@ -37,10 +41,10 @@ from reconciler.placement.pods.cohort import Cohort, CohortView
 from reconciler.placement.pods.shape import Shape
 from reconciler.placement.topology.rules import RuleKind
 
-# NodeClaims that were created and have no instance yet: pending pods may be placed on them.
-#
-# Only the set of possible instance types is known. Such a claim therefore counts with the resources
-# that every one of them offers, and with the largest of them towards its NodePool's limits.
+_NO_REQUESTS: Final[Resources] = {}
+
+_CLOSED_MAX: Final = 8
+"""For how many kinds of pods the order of claims knows which of the first ones are closed."""
 
 
 def unlaunched_targets(
@@ -82,9 +86,6 @@ def _unlaunched_target(claim: NodeClaim, template: PoolTemplate | None) -> Targe
 
 
 # Whether a planned node can take one more pod, and what it becomes with it.
-
-
-_NO_REQUESTS: Final[Resources] = {}
 
 
 class Fit(NamedTuple):
@@ -258,9 +259,6 @@ class _Domains(dict[str, list[str]]):
         found = self[key] = sorted(self._claim.space.values(key, self._claim.mask))
         return found
 
-
-_CLOSED_MAX: Final = 8
-"""For how many kinds of pods the order of claims knows which of the first ones are closed."""
 
 Entry = tuple[int, int, "OpenClaim"]
 """A claim with its sort key: number of pods, then sequence number."""

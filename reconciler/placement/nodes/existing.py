@@ -2,7 +2,7 @@
 
 They are prepared once for a cluster and used by every pass. As with instance types, node *i* is bit
 *i*. Labels are indexed by value when a pod first requests one, so finding the nodes a pod can use
-takes a few ``&`` operations. A pass only records what it uses.
+takes a few ``&`` operations; most labels are never used. A pass only records what it uses.
 """
 
 from __future__ import annotations
@@ -35,10 +35,6 @@ from reconciler.placement.nodes.daemons import Daemon, daemons
 from reconciler.placement.nodes.ports import UsedPorts
 from reconciler.placement.nodes.space import Demand
 from reconciler.placement.pods.shape import Shape, SpecKeys
-
-# Nodes indexed by labels and taints; a set of nodes is one integer in which node *i* is bit *i*.
-#
-# A label is indexed on its first use; most labels are never used.
 
 
 class LabelIndex:

@@ -3,6 +3,8 @@
 A preference is not a constraint, and yet Karpenter pays any price for it: two pods that prefer to
 be apart get two nodes. The cost of preferences is therefore measured by packing without them. If it
 exceeds the configured maximum, the most expensive ones are dropped until it no longer does.
+
+Work is counted in checks of a lot against a node, never in time.
 """
 
 from __future__ import annotations
@@ -19,8 +21,6 @@ from reconciler.placement.pods.cohort import Cohort
 from reconciler.placement.pods.shape import Shape
 from reconciler.placement.solve import PlacementPass
 from reconciler.placement.work import Pulse
-
-# The work limit: counted in checks of a lot against a node, never in time.
 
 
 class Effort:

@@ -20,9 +20,6 @@ from reconciler.placement.packing.lots import Lot, SortedLots
 from reconciler.placement.packing.market import PackingMarket, PoolOffers, Row
 from reconciler.placement.packing.simplex import Program
 
-# The value of a unit of each lot, in USD an hour: it guides the greedy packing.
-
-
 _LOTS_MAX = 48
 """With more lots the program would cost more than it saves."""
 _ROUNDS = 12

@@ -42,6 +42,9 @@ RULE_CONDITIONS_MAX: Final = 20_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
+_SPECS_MAX: Final = 100_000
+"""How many specs are remembered."""
+
 
 class RelaxedShape:
     """A shape's constraints at one relaxation step, with its demands merged into one."""
@@ -108,10 +111,6 @@ class Shape:
     def preferences(self) -> tuple[str, ...]:
         """The preferences of its pods for other pods and for nodes."""
         return tuple(step.dropped for step in self.steps if step.was_preferred)
-
-
-_SPECS_MAX: Final = 100_000
-"""How many specs are remembered."""
 
 
 class SpecKeys:

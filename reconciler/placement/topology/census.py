@@ -2,6 +2,12 @@
 
 Pods with equal labels share one entry, and an index by label finds the entries that a selector can
 match. A cluster with a hundred thousand pods is read only once.
+
+Domains are the values of a label that exist on nodes or on what NodePools can launch. A spread also
+covers domains that are still empty, so they must be known in advance. A domain in which nothing can
+be launched for a pod is none of its domains: no pod could ever be placed there, and waiting for one
+would leave the others unscheduled (Karpenter counts such domains, ``topologydomaingroup.go``;
+kube-scheduler counts only those of existing nodes).
 """
 
 from __future__ import annotations
@@ -23,13 +29,6 @@ from reconciler.placement.pods.shape import RelaxedShape, Shape, repelling_rules
 from reconciler.placement.topology.podkinds import PodKinds
 from reconciler.placement.topology.rules import NodeFilter, Rule, RuleKind, Selector
 from reconciler.placement.work import StandingRules
-
-# Domains: the values of a label that exist on nodes or on what NodePools can launch.
-#
-# A spread also covers domains that are still empty, so they must be known in advance. A domain in
-# which nothing can be launched for a pod is none of its domains: no pod could ever be placed there,
-# and waiting for one would leave the others unscheduled (Karpenter counts such domains,
-# ``topologydomaingroup.go``; kube-scheduler counts only those of existing nodes).
 
 
 class Universe:

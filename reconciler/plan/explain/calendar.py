@@ -30,6 +30,12 @@ from reconciler.plan.explain.answer import Decision, Explanation
 from reconciler.plan.render.windows import disruption_rules
 from reconciler.plan.render.wording import format_words
 
+_NO_NODES: Final[Mapping[str, int]] = MappingProxyType({})
+SPAN: Final = timedelta(days=7)
+_ROWS_MAX: Final = 40
+"""The maximum number of times that are listed one by one."""
+_LONG_GAP: Final = timedelta(hours=24)
+
 
 def daily_limit_warnings(
     pool: str, limits: FleetLimits, now: datetime
@@ -65,13 +71,6 @@ def consolidation_pauses(
         key = settings.key_of(pool, PoolOption.UNDO_PERIOD)
         text = f"consolidation of {format_count(len(undo_ends), 'node')} must not be undone"
         yield "Remembered", f"{text} ({key}), the last until {format_time(max(undo_ends))}"
-
-
-_NO_NODES: Final[Mapping[str, int]] = MappingProxyType({})
-SPAN: Final = timedelta(days=7)
-_ROWS_MAX: Final = 40
-"""The maximum number of times that are listed one by one."""
-_LONG_GAP: Final = timedelta(hours=24)
 
 
 def _cause(pool: str, limits: FleetLimits, reason: DisruptionReason, at: datetime) -> str:

@@ -30,6 +30,13 @@ from reconciler.plan.value.actions import PlannedCommand
 from reconciler.plan.value.nodes import LaunchReason, PlannedNodeClaim
 from reconciler.plan.value.plan import Plan
 
+_PURPOSES: Final = {
+    LaunchReason.UNSCHEDULABLE.value: "for pending pods",
+    LaunchReason.HEADROOM.value: "as headroom for CapacityBuffers",
+    LaunchReason.STATIC.value: "because the NodePool has a fixed number of replicas",
+    "NotLaunched": "because the NodeClaim exists but has no instance yet",
+}
+
 
 def pod_names(plan: Plan) -> list[str]:
     """Return every pod in the plan, in order and once."""
@@ -180,14 +187,6 @@ def _claims_and_nodes(plan: Plan) -> list[tuple[str, str]]:
         *((d.node_claim, d.node or "") for d in plan.deferred),
         *((a.node_claim or "", a.node or "") for a in plan.actions),
     ]
-
-
-_PURPOSES: Final = {
-    LaunchReason.UNSCHEDULABLE.value: "for pending pods",
-    LaunchReason.HEADROOM.value: "as headroom for CapacityBuffers",
-    LaunchReason.STATIC.value: "because the NodePool has a fixed number of replicas",
-    "NotLaunched": "because the NodeClaim exists but has no instance yet",
-}
 
 
 def _launch_purpose(plan: Plan, planned: PlannedNodeClaim) -> str:

@@ -29,9 +29,6 @@ from reconciler.plan.graph import sort_into_waves
 from reconciler.plan.value.actions import Action, ActionKind, PlannedCommand
 from reconciler.plan.value.nodes import LaunchOffering, PlannedImage, PlannedNodeClaim
 
-# From claims of the scheduler to the NodeClaims of a plan, with final names.
-
-
 TYPES_MAX: Final = 60
 """The maximum number of instance types in a launch request, a limit of CreateFleet."""
 

@@ -42,8 +42,20 @@ if TYPE_CHECKING:
     from reconciler.plan.make.actions import OwnedNode
     from reconciler.plan.make.facts import Facts
 
+_LIMITS: Final = {
+    "disruption.budgets": "fleet_budgets",
+    "disruption.maximumPerDay": "fleet_maximum_per_day",
+    "disruption.windows": "windows",
+    "disruption.suspend": "suspensions",
+}
+"""The limits of a fleet, which Karpenter does not have."""
 
-# Findings besides the decisions: about inputs, and about the limits of the plan.
+_REGION: Final = "aws.region"
+
+_STARTS_WITHIN: Final = timedelta(minutes=15)
+"""How long the start of a node may take: Karpenter removes one that has not joined by then."""
+
+PROGRESS_DEADLINE: Final = "progress-deadline"
 
 
 def lock_findings(lock: PlannedLock | None) -> Iterator[PlanFinding]:
@@ -69,15 +81,6 @@ def workload_findings(facts: Facts) -> Iterator[PlanFinding]:
     )
 
 
-_LIMITS: Final = {
-    "disruption.budgets": "fleet_budgets",
-    "disruption.maximumPerDay": "fleet_maximum_per_day",
-    "disruption.windows": "windows",
-    "disruption.suspend": "suspensions",
-}
-"""The limits of a fleet, which Karpenter does not have."""
-
-
 def foreign_limits_findings(settings: Settings) -> Iterator[PlanFinding]:
     """Warn that limits hold in a forecast of what Karpenter does, which does not know them.
 
@@ -95,9 +98,6 @@ def foreign_limits_findings(settings: Settings) -> Iterator[PlanFinding]:
             path=limits[0],
             hint=f"to see what Karpenter does, remove {'it' if one else 'them'}",
         )
-
-
-_REGION: Final = "aws.region"
 
 
 def region_findings(before: str, after: str, changes: Iterable[Change]) -> Iterator[PlanFinding]:
@@ -169,10 +169,6 @@ def _price_source_findings(claims: Sequence[PlannedNodeClaim]) -> Iterator[PlanF
         yield PlanFinding(
             severity="info", code="prices", message=f"price sources: {', '.join(parts)}"
         )
-
-
-_STARTS_WITHIN: Final = timedelta(minutes=15)
-"""How long the start of a node may take: Karpenter removes one that has not joined by then."""
 
 
 def uninitialized_findings(facts: Facts, nodes: Iterable[OwnedNode]) -> Iterator[PlanFinding]:
@@ -287,9 +283,6 @@ def _dropped_preferences_finding(given_up: DroppedPreferences) -> PlanFinding:
         message=f"soft preferences of {whose} are dropped{saved}",
         hint="to honour them at any cost, set maximumPreferenceCostPercent to 100",
     )
-
-
-PROGRESS_DEADLINE: Final = "progress-deadline"
 
 
 @dataclass(frozen=True, slots=True)

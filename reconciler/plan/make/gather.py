@@ -48,7 +48,8 @@ from reconciler.plan.value.plan import PlannedLock
 if TYPE_CHECKING:
     from reconciler.catalog.commitments.coverage import Cover, Coverage
 
-# Where the default spread of pods finds their controllers: in the cluster, and in git.
+_QUIET: Final = ("OtherStrategy", "BufferEmpty")
+"""Codes of buffers that their author may have intended."""
 
 
 def with_default_spread(cluster: ClusterState, inputs: Inputs) -> ClusterState:
@@ -66,10 +67,6 @@ def _owners(pods: Iterable[Pod]) -> Iterator[Owner]:
         for owner in pod.metadata.owner_references:
             if owner.kind in ("ReplicaSet", "StatefulSet"):
                 yield owner.kind, f"{pod.namespace}/{owner.name}"
-
-
-_QUIET: Final = ("OtherStrategy", "BufferEmpty")
-"""Codes of buffers that their author may have intended."""
 
 
 def headroom_of(inputs: Inputs) -> tuple[Headroom, ...]:

@@ -35,8 +35,19 @@ if TYPE_CHECKING:
     from reconciler.placement.question import LaunchPool
     from reconciler.plan.make.actions import UnlaunchedClaim
 
+TYPES_MAX: Final = 60
+"""The maximum number of instance types in a CreateFleet (the provider's own limit)."""
 
-# The images and node classes of a plan's launches.
+_RESERVATION_TYPE: Final = "karpenter.k8s.aws/capacity-reservation-type"
+_INTERRUPTIBLE: Final = "karpenter.k8s.aws/capacity-reservation-interruptible"
+_CAPACITY_BLOCK: Final = "capacity-block"
+_EXOTIC: Final = (
+    "nvidia.com/gpu",
+    "amd.com/gpu",
+    "habana.ai/gaudi",
+    "aws.amazon.com/neuron",
+    "aws.amazon.com/neuroncore",
+)
 
 
 class BootImages:
@@ -114,21 +125,6 @@ def planned_node_class(node_class: EC2NodeClass) -> PlannedNodeClass:
         placement_group=group.id if group is not None else "",
         instance_profile=status.instance_profile,
     )
-
-
-TYPES_MAX: Final = 60
-"""The maximum number of instance types in a CreateFleet (the provider's own limit)."""
-
-_RESERVATION_TYPE: Final = "karpenter.k8s.aws/capacity-reservation-type"
-_INTERRUPTIBLE: Final = "karpenter.k8s.aws/capacity-reservation-interruptible"
-_CAPACITY_BLOCK: Final = "capacity-block"
-_EXOTIC: Final = (
-    "nvidia.com/gpu",
-    "amd.com/gpu",
-    "habana.ai/gaudi",
-    "aws.amazon.com/neuron",
-    "aws.amazon.com/neuroncore",
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,9 @@ _LOOKED_UP: Final = {
 }
 """The selectors of a node class whose drift follows from what they find, and not from a hash."""
 
+_LOOK_UP: Final = "plan with access to AWS, or run `reconciler lock`"
+_LOOK_UP_TYPES: Final = "plan with access to AWS and --set aws.instanceTypes=live"
+
 
 def selector_findings(
     changes: Iterable[Change],
@@ -73,10 +76,6 @@ def selector_findings(
 
 def _nodes_at_most(number: int) -> str:
     return f"up to {format_count(number, 'node')}" if number > 1 else "nodes"
-
-
-_LOOK_UP: Final = "plan with access to AWS, or run `reconciler lock`"
-_LOOK_UP_TYPES: Final = "plan with access to AWS and --set aws.instanceTypes=live"
 
 
 def lookup_findings(facts: Facts) -> Iterator[PlanFinding]:

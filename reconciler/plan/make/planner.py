@@ -55,9 +55,6 @@ if TYPE_CHECKING:
     from reconciler.placement.question import PlannedClaim
 
 
-# A plan that does nothing, because the records may not match the account.
-
-
 WITHHELD = "Withheld"
 """The code of the reason why a pod gets no new node in such a plan."""
 

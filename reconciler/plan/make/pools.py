@@ -1,6 +1,10 @@
 """What each NodePool may launch: the catalog as its class resolves it and overlays price it.
 
 Previews and the engine share it, so that both use the same types at the same prices.
+
+Preferences in the annotations of NodePools become the NodeOverlays that they stand for. They need
+no feature gate and no object in the cluster. An overlay of the same name in git, as Veneer would
+have written it, takes precedence.
 """
 
 from __future__ import annotations
@@ -46,13 +50,10 @@ if TYPE_CHECKING:
     from reconciler.catalog.adjusted.adjustment import RefusedOffering
     from reconciler.catalog.commitments.coverage import Cover
 
-# The preferences in the annotations of NodePools, as the NodeOverlays that they stand for.
-#
-# They need no feature gate and no object in the cluster. An overlay of the same name in git, as
-# Veneer would have written it, takes precedence.
-
-
 _WEIGHT_MAX = 10_000
+
+NO_INSTANCE_TYPES: Final = "no-instance-types"
+"""The code of the finding on a NodePool whose requirements exclude every instance type."""
 
 
 def preference_overlays(
@@ -110,9 +111,6 @@ def _rounding_findings(preference: Preference) -> Iterator[PlanFinding]:
             f" to {text}, because preferences are whole percentages",
         )
 
-
-NO_INSTANCE_TYPES: Final = "no-instance-types"
-"""The code of the finding on a NodePool whose requirements exclude every instance type."""
 
 ClassKey = tuple[str, str]
 """Kind and name of a node class."""

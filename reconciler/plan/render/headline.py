@@ -26,6 +26,25 @@ from reconciler.plan.value.nodes import OfferedTypes, OffersChange
 from reconciler.plan.value.plan import Plan
 from reconciler.plan.value.ranges import CostDifference
 
+NO_WORKLOADS: Final = "no workloads and no snapshot"
+"""Why a cost is not known."""
+
+_BUDGET: Final = "PodDisruptionBudget"
+
+WORKLOAD_KINDS: Final = frozenset(
+    {"CronJob", "DaemonSet", "Deployment", "Job", "Pod", "PodDisruptionBudget", "ReplicaSet"}
+    | {"StatefulSet"}
+)
+"""Kinds of files that a plan does not read beside a cluster, which has its own."""
+
+_NO_EFFECT: Final = "This change has no effect on cost"
+_NO_EFFECT_NOW: Final = "This change has no effect on the cost of the fleet as it is now"
+
+_SHARE_MIN: Final = 0.01
+"""The minimum share of the cost of the base from which the cost of later nodes is a fact."""
+
+_WORK_LIMIT: Final = "the search reached its work limit"
+
 
 def headline(plan: Plan) -> str:
     """Return the first line of a plan."""
@@ -41,10 +60,6 @@ def has_invalid_base(plan: Plan) -> bool:
 def is_new_fleet(plan: Plan) -> bool:
     """Return whether there is a base, and it has no NodePool of the fleet."""
     return any(finding.code == "fleet-new" for finding in plan.diagnostics)
-
-
-NO_WORKLOADS: Final = "no workloads and no snapshot"
-"""Why a cost is not known."""
 
 
 def is_cost_unknown(plan: Plan) -> bool:
@@ -72,16 +87,6 @@ def only_budgets_change(plan: Plan) -> bool:
     No node is launched or removed for them, but they decide when nodes may be replaced.
     """
     return _has_unread_workloads(plan) and {c.kind for c in plan.changes} == {_BUDGET}
-
-
-_BUDGET: Final = "PodDisruptionBudget"
-
-
-WORKLOAD_KINDS: Final = frozenset(
-    {"CronJob", "DaemonSet", "Deployment", "Job", "Pod", "PodDisruptionBudget", "ReplicaSet"}
-    | {"StatefulSet"}
-)
-"""Kinds of files that a plan does not read beside a cluster, which has its own."""
 
 
 def _has_unread_workloads(plan: Plan) -> bool:
@@ -268,14 +273,6 @@ def _emptied_facts(plan: Plan, change: AtRest) -> list[str]:
     ]
 
 
-_NO_EFFECT: Final = "This change has no effect on cost"
-_NO_EFFECT_NOW: Final = "This change has no effect on the cost of the fleet as it is now"
-
-
-_SHARE_MIN: Final = 0.01
-"""The minimum share of the cost of the base from which the cost of later nodes is a fact."""
-
-
 def _with_later_cost(phrase: str, change: AtRest) -> str:
     """Return the cost of a change with that of the nodes that are launched after its rollout.
 
@@ -308,9 +305,6 @@ def _interval(found: CostDifference, runs: int, *, is_estimate: bool = False) ->
     low, high = (format_monthly(end, signed=True) for end in (found.low, found.high))
     kind = "estimate: " if is_estimate else ""
     return "" if low == high else f" ({kind}{low} to {high} in {format_count(runs, 'run')})"
-
-
-_WORK_LIMIT: Final = "the search reached its work limit"
 
 
 def _limit_phrase(plan: Plan) -> str:

@@ -23,17 +23,10 @@ from reconciler.render.markdown import (
     sentence_markdown,
 )
 
-
-def render_mermaid(plan: Plan) -> str:
-    """Return the actions and their edges; beyond ``BOXES_MAX`` the rest is counted."""
-    return render_flowchart(flow_of(plan))
-
-
 CHARACTERS_MAX: Final = 20_000
 """Nobody reads more than this in a comment; GitHub rejects 65,536 and more."""
 
 _SUMMARY_MAX: Final = 2000
-
 
 _LIMITS: Final = (
     SectionLimits(40, 120, 400, chart=True),
@@ -43,6 +36,11 @@ _LIMITS: Final = (
     SectionLimits(3, 3, 60, chart=False),
 )
 """Tried until the comment fits."""
+
+
+def render_mermaid(plan: Plan) -> str:
+    """Return the actions and their edges; beyond ``BOXES_MAX`` the rest is counted."""
+    return render_flowchart(flow_of(plan))
 
 
 def render_markdown(plan: Plan) -> str:

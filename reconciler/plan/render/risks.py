@@ -32,16 +32,6 @@ _RISKS: Final = (
 )
 """The findings that a reviewer must see at once, in this order."""
 
-
-def risk_lines(plan: Plan) -> list[str]:
-    """Return what the change brings about later (``plan.rest.risks``)."""
-    found = [f for f in plan.diagnostics if f.code in _RISKS or _is_of_change(plan, f)]
-    found.sort(key=lambda f: (*_RISKS, *_RISKS_OF_FILES).index(f.code))
-    lines = [f"{without_backticks(_risk_phrase(f))}." for f in found[:_RISKS_SHOWN]]
-    more = len(found) - _RISKS_SHOWN
-    return [*lines, f"And {more} more (see the notes)."] if more > 0 else lines
-
-
 _RISKS_SHOWN: Final = 4
 _RISKS_OF_FILES: Final = (
     "short-expiry",
@@ -54,6 +44,15 @@ _RISKS_OF_FILES: Final = (
     "overlay-gate-off",
 )
 """The findings on an object that a reviewer must see at once if the object changes."""
+
+
+def risk_lines(plan: Plan) -> list[str]:
+    """Return what the change brings about later (``plan.rest.risks``)."""
+    found = [f for f in plan.diagnostics if f.code in _RISKS or _is_of_change(plan, f)]
+    found.sort(key=lambda f: (*_RISKS, *_RISKS_OF_FILES).index(f.code))
+    lines = [f"{without_backticks(_risk_phrase(f))}." for f in found[:_RISKS_SHOWN]]
+    more = len(found) - _RISKS_SHOWN
+    return [*lines, f"And {more} more (see the notes)."] if more > 0 else lines
 
 
 def _is_of_change(plan: Plan, finding: PlanFinding) -> bool:

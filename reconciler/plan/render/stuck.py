@@ -28,6 +28,20 @@ _CANNOT: Final = {
 }
 _REMOVED: Final = ("node", "cannot be removed")
 
+_PROTECTED: Final = f'pod has "{DO_NOT_DISRUPT}" annotation (Pod='
+
+_WITHOUT_SUBJECT: Final = re.compile(r"(?:^|(?<=; ))does not\b")
+"""Each reason that is about the pods: there is one for each NodePool."""
+
+_PLACELESS: Final = re.compile(r"(?:^|, )([a-z0-9.-]+/[a-z0-9.-]+) => ")
+"""The beginning of the reason of one pod in Karpenter's message."""
+
+_COUNTS: Final = re.compile(r" \((?:[^\s():,]+: \d+(?:, )?)+\)(?= |;|,|$)")
+"""How many pods of a spread each domain has, which differs from pod to pod."""
+
+_OTHERS: Final = re.compile(r" and \d+ other\(s\)$")
+"""The end of Karpenter's message if it does not name all pods."""
+
 
 def stuck_lines(stuck: Sequence[StuckNode], source: ObservationSource | None) -> list[str]:
     """Return a line for each kind of node that cannot come to an end, with the reasons.
@@ -93,9 +107,6 @@ def _first_messages(stuck: Sequence[StuckNode]) -> list[tuple[str, Sequence[Stuc
     ]
 
 
-_PROTECTED: Final = f'pod has "{DO_NOT_DISRUPT}" annotation (Pod='
-
-
 def _in_words(message: str) -> str:
     """Return Karpenter's message about a protected pod as a sentence, any other as it is."""
     pod = message.removeprefix(_PROTECTED).removesuffix(")")
@@ -122,20 +133,6 @@ def _as_predicate(why: str, *, is_plural: bool) -> str:
     if is_plural:
         shown = _WITHOUT_SUBJECT.sub("do not", shown)
     return f" {shown}" if shown.startswith(("does not", "do not")) else f": {shown}"
-
-
-_WITHOUT_SUBJECT: Final = re.compile(r"(?:^|(?<=; ))does not\b")
-"""Each reason that is about the pods: there is one for each NodePool."""
-
-_PLACELESS: Final = re.compile(r"(?:^|, )([a-z0-9.-]+/[a-z0-9.-]+) => ")
-"""The beginning of the reason of one pod in Karpenter's message."""
-
-
-_COUNTS: Final = re.compile(r" \((?:[^\s():,]+: \d+(?:, )?)+\)(?= |;|,|$)")
-"""How many pods of a spread each domain has, which differs from pod to pod."""
-
-_OTHERS: Final = re.compile(r" and \d+ other\(s\)$")
-"""The end of Karpenter's message if it does not name all pods."""
 
 
 def _workloads_of(pods: Iterable[str]) -> list[str]:

@@ -54,6 +54,38 @@ from reconciler.plan.value.plan import Plan
 from reconciler.plan.value.ranges import FleetRange
 from reconciler.render.layout import truncate
 
+_GAP_EXPLAINED_MIN: Final = 0.1
+"""The share above the bound from which the reason is shown."""
+
+_GAP_REASONS: Final[dict[object, str]] = {
+    "NodePoolWeights": " because of the weights of the NodePools",
+    "Preferences": " because soft preferences are honoured (limit them with "
+    "`maximumPreferenceCostPercent`)",
+    "PodRules": " because of topology spread and (anti-)affinity",
+    "WholeNodes": " because nodes are bought whole",
+}
+_PODS_WIDTH: Final = 300
+"""The maximum characters of a name from elsewhere, so that the headline stays short."""
+
+_LEFT_REGION: Final = (
+    "`apply` and `run` refuse another region while the fleet has nodes (see the warning)."
+)
+_NO_MOVE: Final = "Not included: the move of nodes and pods to the other region."
+
+_PAYERS_SHOWN: Final = 4
+
+_DRIFTING_SHOWN: Final = 3
+
+_REMOVAL: Final = (
+    "Rollout: a node is removed once its pods are gone or on another node; Karpenter drains all "
+    "nodes at once."
+)
+
+_BELOW_BOUND: Final = ("capacity type",)
+"""The lower bound is for the present capacity types."""
+_NO_CHANGE: Final = ("none", "nothing")
+"""How the change of a part begins that nothing saves."""
+
 
 def backtest_sentence(backtest: Backtest) -> str:
     """Return the difference of two sides in one sentence, for a comment on a pull request."""
@@ -85,20 +117,6 @@ def backtest_length(backtest: Backtest) -> str:
 def format_seconds(value: float) -> str:
     """Return whole seconds for people."""
     return f"{value:,.0f} s"
-
-
-_GAP_EXPLAINED_MIN: Final = 0.1
-"""The share above the bound from which the reason is shown."""
-
-_GAP_REASONS: Final[dict[object, str]] = {
-    "NodePoolWeights": " because of the weights of the NodePools",
-    "Preferences": " because soft preferences are honoured (limit them with "
-    "`maximumPreferenceCostPercent`)",
-    "PodRules": " because of topology spread and (anti-)affinity",
-    "WholeNodes": " because nodes are bought whole",
-}
-_PODS_WIDTH: Final = 300
-"""The maximum characters of a name from elsewhere, so that the headline stays short."""
 
 
 class Summary(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
@@ -296,15 +314,6 @@ def _cost_range(found: FleetRange | None) -> str:
     return f" ({low} to {high} in {format_count(found.seeds, 'run')})" if low != high else ""
 
 
-_LEFT_REGION: Final = (
-    "`apply` and `run` refuse another region while the fleet has nodes (see the warning)."
-)
-_NO_MOVE: Final = "Not included: the move of nodes and pods to the other region."
-
-
-_PAYERS_SHOWN: Final = 4
-
-
 def _shares_line(change: AtRest) -> list[str]:
     """Return who pays for a change, and who saves, if its cost is more than chance."""
     shares, found = change.shares, change.difference
@@ -377,9 +386,6 @@ def _drifting_lines(plan: Plan) -> list[str]:
     return [f"Rollout: replaces the nodes of {which} that have drifted; how many is not known."]
 
 
-_DRIFTING_SHOWN: Final = 3
-
-
 def _rollout_lines(plan: Plan, change: AtRest) -> list[str]:
     """Return what the rollout does, and that part of it is unknown."""
     if deletes_every_pool(plan):
@@ -389,12 +395,6 @@ def _rollout_lines(plan: Plan, change: AtRest) -> list[str]:
         return [_rollout_sentence(change)]
     known = _rollout_sentence(change) if change.replaced or change.launched else ""
     return [*filter(None, [known]), *(f"Rollout: {without_backticks(m)}." for m in unknown)]
-
-
-_REMOVAL: Final = (
-    "Rollout: a node is removed once its pods are gone or on another node; Karpenter drains all "
-    "nodes at once."
-)
 
 
 def _rollout_sentence(change: AtRest) -> str:
@@ -480,9 +480,3 @@ def _largest_part(gap: PlannedGap) -> str:
     owner = f" of {without_backticks(part.owner)}" if part.owner else ""
     what = f"{part.constraint}{owner}, {cost}/month (`reconciler explain gap`)"
     return f" Largest avoidable part: {what}."
-
-
-_BELOW_BOUND: Final = ("capacity type",)
-"""The lower bound is for the present capacity types."""
-_NO_CHANGE: Final = ("none", "nothing")
-"""How the change of a part begins that nothing saves."""

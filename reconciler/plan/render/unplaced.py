@@ -10,6 +10,19 @@ from typing import Final
 from reconciler.plan.value.nodes import UnschedulablePod
 from reconciler.plan.value.plan import Plan
 
+_HASHED: Final = re.compile(r"(?<=.)-(?=[a-z0-9]*\d)[bcdfghjklmnpqrstvwxz2456789]{6,10}$")
+"""The hash of a ReplicaSet at the end of a name, in the alphabet of Kubernetes."""
+
+LASTING: Final = (
+    "RequirementsConflict",
+    "LabelUnknown",
+    "HostnameRequired",
+    "NoInstanceTypes",
+    "MinValuesUnmet",
+    "TaintNotTolerated",
+)
+"""The reasons that no later pass removes, the most informative first."""
+
 
 def unschedulable_pods(plan: Plan) -> list[str]:
     """Return the pods that cannot be scheduled, by this plan or by those that follow it."""
@@ -59,21 +72,6 @@ def workload_of(pod: str) -> str:
     Pods of a file have the name of the Deployment, those that replace them that of the ReplicaSet.
     """
     return _HASHED.sub("", pod.rpartition("-")[0]) or pod
-
-
-_HASHED: Final = re.compile(r"(?<=.)-(?=[a-z0-9]*\d)[bcdfghjklmnpqrstvwxz2456789]{6,10}$")
-"""The hash of a ReplicaSet at the end of a name, in the alphabet of Kubernetes."""
-
-
-LASTING: Final = (
-    "RequirementsConflict",
-    "LabelUnknown",
-    "HostnameRequired",
-    "NoInstanceTypes",
-    "MinValuesUnmet",
-    "TaintNotTolerated",
-)
-"""The reasons that no later pass removes, the most informative first."""
 
 
 def pods_at_fault(plan: Plan) -> list[str]:

@@ -16,6 +16,18 @@ _NAMED: Final = 5
 _WIDTH: Final = 80
 """The maximum characters of a text of the plan that a policy has compared."""
 
+_ALLOWED: Final = {
+    "<=": "allows at most",
+    "<": "requires less than",
+    ">=": "requires at least",
+    ">": "requires more than",
+    "==": "requires",
+    "!=": "forbids",
+}
+_A_MONTH: Final = re.compile(r"(atRest|summary)\.perMonth|backtest\..*\.dollarsPerMonth")
+_AN_HOUR: Final = re.compile(r"cost\.(?!boundGap|.*nodes|unpriced).*|atRest\.(.*perHour|bounds.*)")
+_SHARE: Final = re.compile(r"cost\.boundGap|backtest\..*\.utilization\..*")
+
 
 def verdict_of(policy: JudgedPolicy) -> str:
     """Return the message of a policy, with the exemption that applies or has expired."""
@@ -60,19 +72,6 @@ def _format_violations(found: ComparedValue, number: int, count: int) -> str:
     entries = format_count(count, "entry", "entries")
     verb = "violates" if number == 1 else "violate"
     return f"{number:,} of {entries} in {found.path} {verb} the rule{names}"
-
-
-_ALLOWED: Final = {
-    "<=": "allows at most",
-    "<": "requires less than",
-    ">=": "requires at least",
-    ">": "requires more than",
-    "==": "requires",
-    "!=": "forbids",
-}
-_A_MONTH: Final = re.compile(r"(atRest|summary)\.perMonth|backtest\..*\.dollarsPerMonth")
-_AN_HOUR: Final = re.compile(r"cost\.(?!boundGap|.*nodes|unpriced).*|atRest\.(.*perHour|bounds.*)")
-_SHARE: Final = re.compile(r"cost\.boundGap|backtest\..*\.utilization\..*")
 
 
 def _format_plan_value(path: str, value: object) -> str:

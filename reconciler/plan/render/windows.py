@@ -16,6 +16,15 @@ from reconciler.model.text.quoting import quote_value
 from reconciler.model.windows import Window
 from reconciler.plan.render.wording import format_words
 
+_NONE: Final = ("0", "0%")
+
+_CAUSES: Final = frozenset(DisruptionReason)
+_WEEK: Final = (1, 2, 3, 4, 5, 6, 0)
+"""The days of the week from Monday, as a schedule numbers them."""
+_DAY_NAMES: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_DAY: Final = timedelta(days=1)
+_ANY_MONTH: Final = frozenset(range(1, 13))
+
 
 def disruption_rules(pool: NodePool, settings: Settings) -> list[str]:
     """Return the budgets and windows of the NodePool in words."""
@@ -65,9 +74,6 @@ def _format_opening(window: Window) -> str:
     return f"open only {when}{_format_reasons(window.reasons)}"
 
 
-_NONE: Final = ("0", "0%")
-
-
 def _format_budget(budget: Budget, noun: str) -> str:
     """Return a budget in words: ``at most 2 nodes``, ``closed Mon–Fri 07:00–20:00 UTC``."""
     when = ""
@@ -85,14 +91,6 @@ def _format_budget(budget: Budget, noun: str) -> str:
 def _format_reasons(reasons: Sequence[str]) -> str:
     causes = [DisruptionReason(r).cause if r in _CAUSES else r for r in reasons]
     return f" for {format_words(causes)}" if causes else ""
-
-
-_CAUSES: Final = frozenset(DisruptionReason)
-_WEEK: Final = (1, 2, 3, 4, 5, 6, 0)
-"""The days of the week from Monday, as a schedule numbers them."""
-_DAY_NAMES: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_DAY: Final = timedelta(days=1)
-_ANY_MONTH: Final = frozenset(range(1, 13))
 
 
 def _format_window(schedule: str, duration: str, zone: str | None) -> str:

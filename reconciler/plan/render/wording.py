@@ -54,6 +54,14 @@ _RULES = {
 _SEVERITIES = ("error", "warning", "info")
 _SIDES = {"git": "changed in git", "world": "changed in AWS", "us": "changed by this release"}
 
+_POD: Final = re.compile(r"(?<![\w./-])([a-z0-9-]+/[a-z0-9.-]+)-[a-z0-9]+(?![\w/=:])")
+
+_DURATION_PART: Final = re.compile(r"(?<!\d)(\d+)([DHMS])")
+
+_UNIT_SECONDS: Final = {"D": 86_400, "H": 3_600, "M": 60, "S": 1}
+
+_MINUTE_FROM: Final = 55
+
 
 def format_reason(reason: str) -> str:
     """Return a short explanation of a reason, or the reason itself if it is not known."""
@@ -105,9 +113,6 @@ def group_messages(rows: Iterable[tuple[tuple[str, ...], str, str]]) -> list[Mes
         )
         for (group, general), same in found.items()
     ]
-
-
-_POD: Final = re.compile(r"(?<![\w./-])([a-z0-9-]+/[a-z0-9.-]+)-[a-z0-9]+(?![\w/=:])")
 
 
 def _without_pod_names(reason: str) -> str:
@@ -202,9 +207,6 @@ def blocker_title(kind: str, name: str) -> str:
     return f"{kind} {name}" if rule is None else f"NodePool {pool}: {rule} ({reason})"
 
 
-_DURATION_PART: Final = re.compile(r"(?<!\d)(\d+)([DHMS])")
-
-
 def format_duration(text: str) -> str:
     """Return an ISO 8601 duration as people say it, in at most two units: ``1 day 2 h``."""
     units = {"D": ("day", "days"), "H": ("h", "h"), "M": ("min", "min"), "S": ("s", "s")}
@@ -212,9 +214,6 @@ def format_duration(text: str) -> str:
         f"{number} {units[unit][int(number) != 1]}" for number, unit in _DURATION_PART.findall(text)
     ]
     return " ".join(parts[:2])
-
-
-_UNIT_SECONDS: Final = {"D": 86_400, "H": 3_600, "M": 60, "S": 1}
 
 
 def rough_duration(text: str) -> str:
@@ -234,9 +233,6 @@ def rough_duration(text: str) -> str:
         return f"{hours} h {rest} min" if rest else f"{hours} hours"
     hours = round(minutes / 60)
     return f"{hours} hours" if hours < 72 else f"{round(hours / 24)} days"
-
-
-_MINUTE_FROM: Final = 55
 
 
 def format_words(words: Sequence[str]) -> str:

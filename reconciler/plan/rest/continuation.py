@@ -57,13 +57,23 @@ from reconciler.plan.rest.world import (
 )
 from reconciler.plan.value.costs import Cost
 
-# How far the clock of a continued fleet advances if nothing can be done at once.
-
-
 _GRAIN: Final = timedelta(minutes=5)
 """Nodes whose ``consolidateAfter`` ends this close together are evaluated together; for a longer
 wait, so are those whose wait ends before it has doubled. A thousand nodes then do not need a
 thousand passes."""
+
+LAUNCH: Final = timedelta(minutes=1)
+"""How long it takes from a launch to a node that is ready."""
+REMOVAL: Final = timedelta(minutes=1)
+"""How long it takes to drain a node and to terminate its instance."""
+REBOOT: Final = timedelta(minutes=5)
+"""How long it takes to drain a node, to reboot it, and until it is ready."""
+_NODE: Final = 100
+"""Creating a scheduler costs as much as evaluating each node this many times."""
+_POD: Final = 50
+"""Placing a pending pod costs as much as evaluating this many nodes."""
+_ANSWER: Final = 2_000
+"""The minimum cost of a plan."""
 
 
 def next_possible_change(
@@ -124,20 +134,6 @@ def _forceful_times(cluster: ClusterState, settings: Settings) -> Iterator[datet
             yield at
         if node.node is not None:
             yield from (match.tolerated_until for match in repair_matches(node.node, settings))
-
-
-LAUNCH: Final = timedelta(minutes=1)
-"""How long it takes from a launch to a node that is ready."""
-REMOVAL: Final = timedelta(minutes=1)
-"""How long it takes to drain a node and to terminate its instance."""
-REBOOT: Final = timedelta(minutes=5)
-"""How long it takes to drain a node, to reboot it, and until it is ready."""
-_NODE: Final = 100
-"""Creating a scheduler costs as much as evaluating each node this many times."""
-_POD: Final = 50
-"""Placing a pending pod costs as much as evaluating this many nodes."""
-_ANSWER: Final = 2_000
-"""The minimum cost of a plan."""
 
 
 @dataclass

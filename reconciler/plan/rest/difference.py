@@ -45,6 +45,9 @@ from reconciler.plan.value.costs import (
 from reconciler.plan.value.ranges import FleetAtRest
 from reconciler.plan.value.shares import CostShares, ShareChange
 
+_AT_REST: Final = frozenset({DisruptionReason.UNDERUTILIZED.value, DisruptionReason.EMPTY.value})
+"""A node that is merely not consolidated is at rest nevertheless."""
+
 
 def difference_of(before: RestResult, after: RestResult) -> AtRest:
     """Return the difference of two fleets that began with the same seed."""
@@ -267,10 +270,6 @@ def _minimum_cost(rest: RestResult) -> float:
 
 
 # The nodes of a fleet at rest that should be disrupted, and what blocks that.
-
-
-_AT_REST: Final = frozenset({DisruptionReason.UNDERUTILIZED.value, DisruptionReason.EMPTY.value})
-"""A node that is merely not consolidated is at rest nevertheless."""
 
 
 def stuck_nodes(rest: RestResult) -> tuple[StuckNode, ...]:

@@ -70,6 +70,14 @@ _KINDS: Final[Mapping[ConstraintKind, tuple[str, str]]] = {
 }
 """The kinds of constraints in the order in which they are dropped, and how to drop each."""
 
+PLAN_PODS_MAX: Final = 500
+"""Up to this many pods, a plan has the parts of the gap: they take about a CPU second then."""
+
+_PACKED_LATER: Final = "none: with packing: cheapest, the steady state costs no less"
+_PACKED_PARTLY: Final = "none: in steady state, packing: cheapest saves no more than that"
+_PACKED_UNKNOWN: Final = "none known: `simulate --set packing=cheapest` shows its steady state"
+_PAST: Final = "nothing to do: consolidation replaces nodes as budgets and windows allow"
+
 
 @dataclass(frozen=True, slots=True)
 class GapPart:
@@ -106,10 +114,6 @@ class GapExplanation:
     pods: int
     unplaced: int = 0
     is_limited: bool = False
-
-
-PLAN_PODS_MAX: Final = 500
-"""Up to this many pods, a plan has the parts of the gap: they take about a CPU second then."""
 
 
 def with_gap(plan: Plan, facts: Facts, inputs: Inputs) -> Plan:
@@ -170,12 +174,6 @@ def explain_gap(facts: Facts, plan: Plan, inputs: Inputs) -> GapExplanation:
         unplaced=len(missing),
         is_limited=chain.is_limited,
     )
-
-
-_PACKED_LATER: Final = "none: with packing: cheapest, the steady state costs no less"
-_PACKED_PARTLY: Final = "none: in steady state, packing: cheapest saves no more than that"
-_PACKED_UNKNOWN: Final = "none known: `simulate --set packing=cheapest` shows its steady state"
-_PAST: Final = "nothing to do: consolidation replaces nodes as budgets and windows allow"
 
 
 def _scheduler(facts: Facts, pools: Iterable[LaunchPool] | None = None) -> Scheduler:

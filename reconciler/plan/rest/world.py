@@ -45,9 +45,6 @@ if TYPE_CHECKING:
     from reconciler.diff.nodeclass import LiveInstance
 
 
-# The workloads of another revision on the existing nodes.
-
-
 def with_workloads(
     cluster: ClusterState,
     target: ClusterState,

@@ -23,6 +23,24 @@ from reconciler.plan.value.ranges import (
 )
 from reconciler.plan.value.shares import CostShares, mean_shares
 
+DRAINING: Final = "Draining"
+NOT_JOINED: Final = "NotJoined"
+"""Reasons of a stuck node beside those of disruption: its drain does not end, or it never joins."""
+
+SEEDS_MIN: Final = 5
+SEEDS_MAX: Final = 20
+"""With how many seeds a future is computed: as many as the work allows, but never fewer.
+
+Another run ends between the lowest and the highest of N runs in (N - 1) of N + 1 cases: of 20 in
+nine of ten, of five only in two of three.
+"""
+
+HEAD: Final = "head"
+BASE: Final = "base"
+KARPENTER: Final = "karpenter-defaults"
+COMPARED: Final = (HEAD, BASE, KARPENTER)
+"""The sides that are shown in columns, with the causes of their cost."""
+
 
 class GapCost(Part, frozen=True, kw_only=True):
     """What one constraint costs in USD an hour, and the smallest change that saves it.
@@ -166,11 +184,6 @@ class PlannedWorkload(Part, frozen=True, kw_only=True):
     by: str
 
 
-DRAINING: Final = "Draining"
-NOT_JOINED: Final = "NotJoined"
-"""Reasons of a stuck node beside those of disruption: its drain does not end, or it never joins."""
-
-
 class StuckNode(Part, frozen=True, kw_only=True):
     """A node that cannot come to rest: the reason to disrupt it, and what blocks that."""
 
@@ -279,15 +292,6 @@ class SteadyState(Part, frozen=True, kw_only=True):
     left_out: ClassVar = ("is_estimate", "range")
 
 
-SEEDS_MIN: Final = 5
-SEEDS_MAX: Final = 20
-"""With how many seeds a future is computed: as many as the work allows, but never fewer.
-
-Another run ends between the lowest and the highest of N runs in (N - 1) of N + 1 cases: of 20 in
-nine of ten, of five only in two of three.
-"""
-
-
 def seed_count(work: int, work_max: int) -> int:
     """Return the number of seeds if each takes ``work`` and all together ``work_max``."""
     return min(max(work_max // max(work, 1), SEEDS_MIN), SEEDS_MAX)
@@ -344,13 +348,6 @@ def _mean_pools(
 
 def _with_cost(side: PoolAtRest, costs: Sequence[float]) -> PoolAtRest:
     return PoolAtRest(nodes=side.nodes, per_hour=mean_of(costs), types=side.types)
-
-
-HEAD: Final = "head"
-BASE: Final = "base"
-KARPENTER: Final = "karpenter-defaults"
-COMPARED: Final = (HEAD, BASE, KARPENTER)
-"""The sides that are shown in columns, with the causes of their cost."""
 
 
 class WaitingSeconds(msgspec.Struct, frozen=True, rename="camel"):

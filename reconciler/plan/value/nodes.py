@@ -13,6 +13,9 @@ from reconciler.model.karpenter.instancetype import PriceOrigin
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.kubernetes.taint import Taint
 
+LIMIT_CODES: Final = frozenset({"LimitReached", "NodeLimitReached"})
+"""The codes of the reasons that a NodePool has reached its limits."""
+
 
 class PlannedImage(Part, frozen=True, kw_only=True):
     """The image that a launch boots.
@@ -115,10 +118,6 @@ class Reason(Part, frozen=True, kw_only=True):
 class UnschedulablePod(Part, frozen=True, kw_only=True):
     pod: str
     reasons: tuple[Reason, ...]
-
-
-LIMIT_CODES: Final = frozenset({"LimitReached", "NodeLimitReached"})
-"""The codes of the reasons that a NodePool has reached its limits."""
 
 
 def limiting_pool(pod: UnschedulablePod) -> str:

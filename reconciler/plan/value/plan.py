@@ -37,6 +37,10 @@ from reconciler.plan.value.nodes import (
 
 PolicyResult = Literal["passed", "failed", "exempted"]
 
+API_VERSION: Final = "reconciler/v1"
+
+DIGEST_LENGTH: Final = 12
+
 
 class PlannedExemption(Part, frozen=True, kw_only=True):
     """The exemption that applies to a plan, or the last one that has expired."""
@@ -74,12 +78,6 @@ class JudgedPolicy(Part, frozen=True, kw_only=True):
     def forbids(self) -> bool:
         """Whether the plan must not be merged or applied."""
         return self.result == "failed" and self.severity == "error"
-
-
-API_VERSION: Final = "reconciler/v1"
-
-
-DIGEST_LENGTH: Final = 12
 
 
 ObservationSource = Literal["cluster", "embedded", "snapshot", "workloads"]

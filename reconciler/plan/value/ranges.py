@@ -9,6 +9,16 @@ from typing import ClassVar, Final
 
 from reconciler.model.decision.part import Part
 
+_QUANTILES: Final = (
+    3.747, 3.365, 3.143, 2.998, 2.896, 2.821, 2.764, 2.718, 2.681, 2.650, 2.624, 2.602, 2.583,
+    2.567, 2.552, 2.539,
+)  # fmt: skip
+"""The 99% quantiles of Student's distribution for 5 to 20 values."""
+_VALUES_MIN: Final = 5
+
+NEW_NODES_SEEDS: Final = 5
+"""The maximum number of runs with new nodes for all pods."""
+
 
 class FleetAtRest(Part, frozen=True, kw_only=True):
     """A fleet with nothing left to do: its nodes, and their cost in USD an hour."""
@@ -91,14 +101,6 @@ def cost_difference(differences: Sequence[float]) -> CostDifference:
     return CostDifference(low=low, mean=span.mean, high=high, beyond_chance=low > 0 or high < 0)
 
 
-_QUANTILES: Final = (
-    3.747, 3.365, 3.143, 2.998, 2.896, 2.821, 2.764, 2.718, 2.681, 2.650, 2.624, 2.602, 2.583,
-    2.567, 2.552, 2.539,
-)  # fmt: skip
-"""The 99% quantiles of Student's distribution for 5 to 20 values."""
-_VALUES_MIN: Final = 5
-
-
 def _error_of_mean(values: Sequence[float]) -> float:
     """Return how far the mean of many runs is from that of these, with 98% confidence.
 
@@ -108,10 +110,6 @@ def _error_of_mean(values: Sequence[float]) -> float:
         return 0.0
     quantile = _QUANTILES[min(len(values) - _VALUES_MIN, len(_QUANTILES) - 1)]
     return quantile * stdev(values) / sqrt(len(values))
-
-
-NEW_NODES_SEEDS: Final = 5
-"""The maximum number of runs with new nodes for all pods."""
 
 
 class NewFleet(Part, frozen=True, kw_only=True):

@@ -26,6 +26,9 @@ _STRING: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
 _UNREADABLE: Final = ("\\", "//", "'''", '"""')
 """Tokens that could hide the end of a string from the check for lists."""
 
+_RESERVED: Final = ("kubeReserved", "systemReserved")
+_LABEL: Final = "karpenter.k8s.aws/"
+
 
 def evaluate(text: str, facts: Mapping[str, Value]) -> int:
     """Return the integer value of an expression; the fraction of a double is cut off.
@@ -101,10 +104,6 @@ def _min_or_max(function: Any) -> Any:
 def _error_message(error: Exception) -> str:
     """Return the library's error message without its list of valid alternatives."""
     return str(error).partition("\n")[0].partition(" expecting {")[0].rpartition("ERROR: ")[2]
-
-
-_RESERVED: Final = ("kubeReserved", "systemReserved")
-_LABEL: Final = "karpenter.k8s.aws/"
 
 
 Reserved = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]

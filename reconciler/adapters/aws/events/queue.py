@@ -45,6 +45,19 @@ _TEXT_WIDTH: Final = 100
 _Announcement = tuple[InterruptionKind, tuple[str, ...], str]
 """A kind, the instances, and a description."""
 
+WAIT_S: Final = 20
+"""How long one call waits for messages: the maximum of SQS, in seconds."""
+
+_BATCH: Final = 10
+_HIDDEN_FOR_S: Final = 60
+_ATTEMPTS: Final = 1
+_PAUSE_MAX_S: Final = 60.0
+_LABELS_MAX: Final = 50
+_INBOX_MAX: Final = 10_000
+"""The maximum number of messages retained for the next pass; SQS delivers others again later."""
+
+_LOG: Final = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -165,20 +178,6 @@ _READERS: Final[Mapping[tuple[str, str, str], Callable[[JsonObject], _Announceme
     ("0", "aws.health", "AWS Health Event"): _parse_health_event,
 }
 """The supported events, by the version, source and detail type of the envelope."""
-
-
-WAIT_S: Final = 20
-"""How long one call waits for messages: the maximum of SQS, in seconds."""
-
-_BATCH: Final = 10
-_HIDDEN_FOR_S: Final = 60
-_ATTEMPTS: Final = 1
-_PAUSE_MAX_S: Final = 60.0
-_LABELS_MAX: Final = 50
-_INBOX_MAX: Final = 10_000
-"""The maximum number of messages retained for the next pass; SQS delivers others again later."""
-
-_LOG: Final = logging.getLogger(__name__)
 
 
 class InterruptionQueue:

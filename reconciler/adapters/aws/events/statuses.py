@@ -25,8 +25,31 @@ from reconciler.ports.cloud import Interruption, InterruptionKind, Interruptions
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, InstanceStatusTypeDef
 
+EVERY_S: Final = 60
+"""The polling interval in seconds."""
 
-# All sources of interruptions combined.
+IMPAIRED_FOR: Final = timedelta(seconds=120)
+"""A check that fails for a shorter time may recover by itself."""
+
+_CALL: Final = "ec2:DescribeInstanceStatus"
+_ATTEMPTS: Final = 3
+_PAUSE_MAX_S: Final = 600.0
+_EVENTS: Final = (
+    "instance-reboot",
+    "system-reboot",
+    "system-maintenance",
+    "instance-retirement",
+    "instance-stop",
+)
+_OVER: Final = ("[Completed]", "[Canceled]")
+"""Prefixes in descriptions of events that EC2 still shows although they are over."""
+
+_QUESTIONS: Final = (
+    ("instance-status.status", ("impaired",)),
+    ("system-status.status", ("impaired",)),
+    ("event.code", _EVENTS),
+)
+_LOG: Final = logging.getLogger(__name__)
 
 
 class InterruptionSources:
@@ -53,33 +76,6 @@ class InterruptionSources:
     def problem(self) -> str:
         """Return why some source currently cannot be read, empty if all can."""
         return "; ".join(problem for source in self._sources if (problem := source.problem()))
-
-
-EVERY_S: Final = 60
-"""The polling interval in seconds."""
-
-IMPAIRED_FOR: Final = timedelta(seconds=120)
-"""A check that fails for a shorter time may recover by itself."""
-
-_CALL: Final = "ec2:DescribeInstanceStatus"
-_ATTEMPTS: Final = 3
-_PAUSE_MAX_S: Final = 600.0
-_EVENTS: Final = (
-    "instance-reboot",
-    "system-reboot",
-    "system-maintenance",
-    "instance-retirement",
-    "instance-stop",
-)
-_OVER: Final = ("[Completed]", "[Canceled]")
-"""Prefixes in descriptions of events that EC2 still shows although they are over."""
-
-_QUESTIONS: Final = (
-    ("instance-status.status", ("impaired",)),
-    ("system-status.status", ("impaired",)),
-    ("event.code", _EVENTS),
-)
-_LOG: Final = logging.getLogger(__name__)
 
 
 class InstanceStatuses:

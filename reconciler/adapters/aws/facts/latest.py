@@ -3,7 +3,8 @@
 There are three independent reads: instance types with their zones, the price list, and spot prices.
 A read that failed, or returned much less than the previous one, replaces nothing. The previous data
 remains valid, and its age and the reason are reported. A type or price is removed only after it was
-missing in two responses. Responses are stored as files between processes.
+missing in two responses. Responses are stored as files beside the state; losing them only costs a
+few calls.
 """
 
 from __future__ import annotations
@@ -35,12 +36,16 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, InstanceTypeInfoTypeDef
 
 
-# Cache files of AWS responses, stored beside the state; losing them only costs a few calls.
-
-
 FOLDER: Final = "cache"
 _LEVELS: Final = 2
 """How many folder levels a ``Folder`` created above its own: that of the fleet, and ``cache``."""
+
+_TYPES_A_PAGE: Final = 100
+_OFFERINGS_A_PAGE: Final = 1000
+
+ATTEMPTS: Final = 3
+RETRY_AFTER: Final = timedelta(minutes=10)
+_FORMAT: Final = "1"
 
 
 class Folder:
@@ -95,8 +100,6 @@ def cache_folder(settings: Settings, place: str) -> Folder:
 # Instance types in a region and their zones: all pages, or an error.
 
 
-_TYPES_A_PAGE: Final = 100
-_OFFERINGS_A_PAGE: Final = 1000
 _FILTERS: Final[Sequence[FilterTypeDef]] = [
     {"Name": "supported-virtualization-type", "Values": ["hvm"]},
     {"Name": "processor-info.supported-architecture", "Values": ["x86_64", "arm64"]},
@@ -140,9 +143,6 @@ def describe_offerings(ec2: EC2Client) -> Zones:
     return {zone: frozenset(names) for zone, names in sorted(zones.items())}
 
 
-ATTEMPTS: Final = 3
-RETRY_AFTER: Final = timedelta(minutes=10)
-_FORMAT: Final = "1"
 _T = TypeVar("_T")
 
 

@@ -51,11 +51,15 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import CreateFleetResultTypeDef
 
 
-# The delay before a call is retried.
-
-
 _FIRST_S = 0.2
 _MOST_S = 5.0
+
+_CALL: Final = "ec2:CreateFleet"
+_TRIES: Final = 5
+_PENDING_MAX: Final = 1000
+_SOON: Final = "it was just created, and EC2 does not list it yet; it will be retried"
+_ELSEWHERE: Final = "another subnet of the zone has free addresses and is tried next"
+_LOG: Final = logging.getLogger(__name__)
 
 
 def backoff_s(token: str, attempt: int) -> float:
@@ -73,14 +77,6 @@ def backoff_s(token: str, attempt: int) -> float:
 def pause(clock: Clock, token: str, attempt: int) -> None:
     """Wait for that time on the engine's clock."""
     clock.wait(backoff_s(token, attempt), lambda: False)
-
-
-_CALL: Final = "ec2:CreateFleet"
-_TRIES: Final = 5
-_PENDING_MAX: Final = 1000
-_SOON: Final = "it was just created, and EC2 does not list it yet; it will be retried"
-_ELSEWHERE: Final = "another subnet of the zone has free addresses and is tried next"
-_LOG: Final = logging.getLogger(__name__)
 
 
 class Launcher:

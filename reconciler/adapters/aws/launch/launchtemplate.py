@@ -35,8 +35,19 @@ from reconciler.ports.cloud import Launch
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import RequestLaunchTemplateDataTypeDef
 
-
-# The network interfaces of a machine.
+_TENANCY: Final = "karpenter.k8s.aws/instance-tenancy"
+_PARTITION: Final = "karpenter.k8s.aws/placement-group-partition"
+_NITRO_SANDBOX: Final = "eks.amazonaws.com/nitro-sandbox"
+_WITHOUT_IPV6_METADATA: Final = frozenset(
+    {
+        "us-iso-east-1",
+        "us-iso-west-1",
+        "us-isob-east-1",
+        "us-isob-west-1",
+        "us-isof-south-1",
+        "us-isof-east-1",
+    }
+)
 
 
 def interfaces(
@@ -159,21 +170,6 @@ def _volume(ebs: BlockDevice) -> dict[str, object]:
 def _gibibytes(size: str) -> int:
     """Return whole GiB, rounded up: EC2 has no smaller unit."""
     return -(-parse_quantity(size) // (MILLI * 2**30))
-
-
-_TENANCY: Final = "karpenter.k8s.aws/instance-tenancy"
-_PARTITION: Final = "karpenter.k8s.aws/placement-group-partition"
-_NITRO_SANDBOX: Final = "eks.amazonaws.com/nitro-sandbox"
-_WITHOUT_IPV6_METADATA: Final = frozenset(
-    {
-        "us-iso-east-1",
-        "us-iso-west-1",
-        "us-isob-east-1",
-        "us-isob-west-1",
-        "us-isof-south-1",
-        "us-isof-east-1",
-    }
-)
 
 
 def template_data(

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
         RequestLaunchTemplateDataTypeDef,
     )
 
+TEMPLATE_PREFIX: Final = "reconciler/"
+"""The prefix of all launch template names."""
+
 
 def lacks_service_cidr(node_class: EC2NodeClass, settings: Settings) -> bool:
     """Return whether nodes of the class could not find their cluster: nodeadm needs its CIDR.
@@ -45,10 +48,6 @@ def lacks_service_cidr(node_class: EC2NodeClass, settings: Settings) -> bool:
         and not settings.cluster_cidr
         and settings.cluster == ClusterKind.KUBECONFIG
     )
-
-
-TEMPLATE_PREFIX: Final = "reconciler/"
-"""The prefix of all launch template names."""
 
 
 class RequestRow(TypedDict):

@@ -1,6 +1,11 @@
 """Launch templates in the account: created once and found by name.
 
 The name is derived from the content, so an existing template is always the right one.
+
+Templates and instance profiles that nothing needs are deleted. A running instance does not need its
+template: one that no launch has used for a while is deleted, and created again if a launch needs
+it. An instance does need its profile, for its credentials: a profile is deleted only if no class
+names it and no instance in the account has it (aws reference 3.3, 4.5).
 """
 
 from __future__ import annotations
@@ -34,14 +39,6 @@ if TYPE_CHECKING:
     from mypy_boto3_iam.type_defs import InstanceProfileTypeDef
 
 
-# Orphaned launch templates and instance profiles.
-#
-# A running instance does not need its template: one that no launch has used for a while is deleted,
-# and created again if a launch needs it. An instance does need its profile, for its credentials: a
-# profile is deleted only if no class names it and no instance in the account has it (aws reference
-# 3.3, 4.5).
-
-
 TEMPLATE: Final = "launch-template"
 PROFILE: Final = "instance-profile"
 UNUSED_FOR: Final = timedelta(minutes=5)
@@ -51,6 +48,8 @@ PROFILE_AGE: Final = timedelta(hours=1)
 PROFILES_EVERY: Final = timedelta(minutes=30)
 _ATTEMPTS: Final = 5
 _GONE: Final = (Failure.NOT_FOUND, Failure.TEMPLATE_NOT_FOUND)
+
+_CALL: Final = "ec2:CreateLaunchTemplate"
 
 
 class AwsUnusedResources:
@@ -180,9 +179,6 @@ class AwsUnusedResources:
         except boto_errors() as error:
             if failure_of(error) not in _GONE:
                 raise our_error(call, error) from error
-
-
-_CALL: Final = "ec2:CreateLaunchTemplate"
 
 
 class LaunchTemplates:

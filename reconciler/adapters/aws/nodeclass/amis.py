@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     )
 
 
-# The SSM parameters of an alias such as ``al2023@latest``.
-
-
 _GPUS: Final = "karpenter.k8s.aws/instance-gpu-count"
 _ACCELERATORS: Final = "karpenter.k8s.aws/instance-accelerator-count"
 
@@ -49,6 +46,11 @@ STANDARD: Final[Needs] = (
 NVIDIA: Final[Needs] = (NodeSelectorRequirement(_GPUS, Operator.EXISTS),)
 NEURON: Final[Needs] = (NodeSelectorRequirement(_ACCELERATORS, Operator.EXISTS),)
 _WINDOWS_BUILDS: Final = {"2019": "10.0.17763", "2022": "10.0.20348", "2025": "10.0.26100"}
+
+ATTEMPTS: Final = 5
+
+_ARCHITECTURES: Final = {"x86_64": "amd64", "arm64": "arm64"}
+_STAND_IN: Final = "al2023-ami-2023*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +126,6 @@ def _windows(year: str, kubernetes: str) -> list[AliasPath]:
         NodeSelectorRequirement(WINDOWS_BUILD, Operator.IN, (_WINDOWS_BUILDS[year],)),
     )
     return [AliasPath(f"/aws/service/ami-windows-latest/{name}/image_id", (needs,))]
-
-
-ATTEMPTS: Final = 5
-
-_ARCHITECTURES: Final = {"x86_64": "amd64", "arm64": "arm64"}
-_STAND_IN: Final = "al2023-ami-2023*"
 
 
 @dataclass(frozen=True, slots=True)

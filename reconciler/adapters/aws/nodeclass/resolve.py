@@ -2,6 +2,8 @@
 
 Each part is resolved independently and has its own condition, so that the user sees everything that
 is missing at once (aws reference 4).
+
+Without a selector for placement groups no permission to read them is needed.
 """
 
 from __future__ import annotations
@@ -52,12 +54,20 @@ if TYPE_CHECKING:
     )
 
 
-# The placement group of a class; without a selector no permission is needed.
-
-
 _CALL: Final = "ec2:DescribePlacementGroups"
 _UNKNOWN: Final = "InvalidPlacementGroup"
 """The prefix of the EC2 error codes for a group that does not exist."""
+
+EXPIRES_WITHIN: Final = timedelta(minutes=40)
+"""How long before its end a capacity block accepts no further instances."""
+
+_CALL_RESERVATIONS: Final = "ec2:DescribeCapacityReservations"
+_BLOCK: Final = "capacity-block"
+_KINDS: Final = ("default", _BLOCK)
+_CRITERIA: Final = ("open", "targeted")
+
+_NO_GROUP: Final = "PlacementGroupSelector did not match any that is available"
+_FRESH_FOR: Final = timedelta(minutes=1)
 
 
 def placement_group(ec2: EC2Client, selector: PlacementGroupSelector) -> FoundPlacementGroup | None:
@@ -90,15 +100,6 @@ def placement_group(ec2: EC2Client, selector: PlacementGroupSelector) -> FoundPl
 #
 # A reservation selected by an id that does not exist is skipped, as is one that has ended. Without
 # selectors no permission is needed (aws reference 1.2, 5.8).
-
-
-EXPIRES_WITHIN: Final = timedelta(minutes=40)
-"""How long before its end a capacity block accepts no further instances."""
-
-_CALL_RESERVATIONS: Final = "ec2:DescribeCapacityReservations"
-_BLOCK: Final = "capacity-block"
-_KINDS: Final = ("default", _BLOCK)
-_CRITERIA: Final = ("open", "targeted")
 
 
 def reservations(
@@ -169,10 +170,6 @@ def _reservation(row: CapacityReservationTypeDef, now: datetime) -> CapacityRese
         end_time=end,
         available_instance_count=row.get("AvailableInstanceCount"),
     )
-
-
-_NO_GROUP: Final = "PlacementGroupSelector did not match any that is available"
-_FRESH_FOR: Final = timedelta(minutes=1)
 
 
 class _CachedStatus(NamedTuple):

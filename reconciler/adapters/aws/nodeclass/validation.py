@@ -3,6 +3,10 @@
 The three calls of a launch are tried with the parameters for a common machine. A rejection names
 the missing permission before the first pod waits for a node (aws reference 4.7). The result is
 cached for half an hour, a rejection for two minutes, or until the class or what it selects changes.
+
+With ``DryRun`` EC2 reports whether it would execute a call. It returns ``DryRunOperation`` if the
+call is allowed, and an error if it is not. Any other response decides nothing: a resource in the
+call may be missing although the permission exists.
 """
 
 from __future__ import annotations
@@ -33,14 +37,20 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2.client import EC2Client
 
 
-# Dry runs: EC2 reports whether it would execute a call.
-#
-# With ``DryRun`` EC2 returns ``DryRunOperation`` if the call is allowed, and an error if it is not.
-# Any other response decides nothing: a resource in the call may be missing although the permission
-# exists.
-
-
 _WOULD: Final = "DryRunOperation"
+
+KIND: Final = "ValidationSucceeded"
+HOLDS_FOR: Final = timedelta(minutes=30)
+REFUSAL_HOLDS_FOR: Final = timedelta(minutes=2)
+"""Rejections expire early, because users fix permissions and should not wait half an hour."""
+
+_CANDIDATES: Final = ("m5.large", "m6g.large", "m7i.large", "m7g.large", "t3.large", "t4g.large")
+_TEMPLATE: Final = "ec2:CreateLaunchTemplate"
+_FLEET: Final = "ec2:CreateFleet"
+_RUN: Final = "ec2:RunInstances"
+_NO_PROFILE: Final = "InstanceProfileNotFound"
+_POOL: Final = "validation"
+"""The NodePool in the tags of a trial: policies require one."""
 
 
 class TrialVerdict(StrEnum):
@@ -81,20 +91,6 @@ def run_trial(name: str, call: Callable[..., object], **parameters: object) -> T
         denied = failure_of(error) is Failure.UNAUTHORIZED
         return Trial(TrialVerdict.DENIED if denied else TrialVerdict.UNDECIDED, code, ours)
     return Trial(TrialVerdict.ALLOWED)
-
-
-KIND: Final = "ValidationSucceeded"
-HOLDS_FOR: Final = timedelta(minutes=30)
-REFUSAL_HOLDS_FOR: Final = timedelta(minutes=2)
-"""Rejections expire early, because users fix permissions and should not wait half an hour."""
-
-_CANDIDATES: Final = ("m5.large", "m6g.large", "m7i.large", "m7g.large", "t3.large", "t4g.large")
-_TEMPLATE: Final = "ec2:CreateLaunchTemplate"
-_FLEET: Final = "ec2:CreateFleet"
-_RUN: Final = "ec2:RunInstances"
-_NO_PROFILE: Final = "InstanceProfileNotFound"
-_POOL: Final = "validation"
-"""The NodePool in the tags of a trial: policies require one."""
 
 
 class Validation:

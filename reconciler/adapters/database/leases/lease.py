@@ -70,6 +70,8 @@ frozen. So the holder stops before the server accepts another one.
 _ACQUIRING: Final = 0x7265636F6F
 """The advisory lock under which one process at a time acquires any lease of a database."""
 
+NOW_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+
 
 def is_held(renewed_ms: int, lifetime_ms: int, now_ms: int) -> bool:
     """Return whether a lease that was renewed at one time of the server is valid at another.
@@ -459,9 +461,6 @@ def _count_claims(connection: Connection, fleet: str) -> int:
     claim = tables.node_claim.c
     query = select(func.count()).where(claim.fleet == fleet, claim.gone_at.is_(None))
     return int(connection.execute(query).scalar_one())
-
-
-NOW_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 
 def _now_ms(connection: Connection) -> int:

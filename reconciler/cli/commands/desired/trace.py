@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from reconciler.assembly.inputs.request import StateRequest
     from reconciler.backtest.trace import Trace
 
+SUBCOMMANDS: Final = {
+    "export": "write how the workload of a fleet changed, as the daemon has recorded it",
+    "import": "convert a trace or an audit log, or create a trace from Prometheus",
+    "summary": "show how many pods a trace has, what they request, and for how long",
+}
+"""Name of a subcommand → its line of help."""
+
 
 @dataclass(frozen=True, slots=True)
 class PrometheusRequest:
@@ -50,14 +57,6 @@ class TraceRequest:
     out: str = "-"
     anonymize: bool = False
     output: str = "text"
-
-
-SUBCOMMANDS: Final = {
-    "export": "write how the workload of a fleet changed, as the daemon has recorded it",
-    "import": "convert a trace or an audit log, or create a trace from Prometheus",
-    "summary": "show how many pods a trace has, what they request, and for how long",
-}
-"""Name of a subcommand → its line of help."""
 
 
 def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from reconciler.model.settings import Settings
     from reconciler.plan.value.nodes import PlannedNodeClaim
 
-# The purchased commitments in AWS, in the form of ``reconciler.yaml``.
-
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:

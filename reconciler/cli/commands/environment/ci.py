@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _OUT = "reconciler-plans"
 
+_NO_FLEET: Final = "no folder here has a reconciler.yaml; pass the fleet folders as FLEET"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the fleets to plan, and the folder for the plans."""
@@ -131,9 +133,6 @@ def _print_reviews(reviews: Sequence[Review], fleets: Sequence[str], base: str |
     nothing = "No fleet changed." if fleets else f"No fleet found: {_NO_FLEET}."
     text = "\n".join(one.markdown for one in reviews) or f"{nothing}\n"
     append_to_file("GITHUB_STEP_SUMMARY", text)
-
-
-_NO_FLEET: Final = "no folder here has a reconciler.yaml; pass the fleet folders as FLEET"
 
 
 def _set_outputs(reviews: Sequence[Review], code: int) -> None:

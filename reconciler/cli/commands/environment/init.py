@@ -45,6 +45,8 @@ _KARPENTER: Final = re.compile(
 _CLUSTER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """The name of a cluster, which is none if a template leaves a gap."""
 
+_UNDECIDED: Final = frozenset({"duplicate-name", "migrated", "refused-object"})
+
 
 @dataclass(frozen=True, slots=True)
 class InitRequest:
@@ -185,9 +187,6 @@ def _fleet_files(
     known |= {CLUSTER_NAME: name} if is_known else {}
     complete(origin.found, known, name)
     return layout.fleet_files(origin.found, settings)
-
-
-_UNDECIDED: Final = frozenset({"duplicate-name", "migrated", "refused-object"})
 
 
 def _has_undecided(origin: FleetOrigin | None) -> bool:

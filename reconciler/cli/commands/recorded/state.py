@@ -34,6 +34,26 @@ if TYPE_CHECKING:
     from reconciler.assembly.inputs.request import StateRequest
     from reconciler.cli.maintenance.adoption import AdoptionRequest
 
+SUBCOMMANDS: Final = {
+    "migrate": "upgrade the state to this release's format (makes a backup)",
+    "check": "check the integrity of the state and list operations with unknown outcome",
+    "export": "export the fleet's state as JSON lines",
+    "import": "import an export into a state without records of this fleet",
+    "prune": "remove old, settled records; keeps operations in progress",
+    "adopt": "adopt nodes that the state does not know, or that Karpenter launched",
+}
+"""Name of a subcommand → its line of help."""
+
+_KINDS: Final = {
+    "plans": "plans",
+    "commands": "finished commands",
+    "effects": "settled operations",
+    "nodeClaims": "terminated NodeClaims",
+    "reasons": "recorded reasons",
+    "revisions": "revisions",
+    "refusals": "unavailable offerings",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class PruningRequest:
@@ -56,17 +76,6 @@ class MaintenanceRequest:
     subcommand: str
     output: str
     file: str = ""
-
-
-SUBCOMMANDS: Final = {
-    "migrate": "upgrade the state to this release's format (makes a backup)",
-    "check": "check the integrity of the state and list operations with unknown outcome",
-    "export": "export the fleet's state as JSON lines",
-    "import": "import an export into a state without records of this fleet",
-    "prune": "remove old, settled records; keeps operations in progress",
-    "adopt": "adopt nodes that the state does not know, or that Karpenter launched",
-}
-"""Name of a subcommand → its line of help."""
 
 
 def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
@@ -204,17 +213,6 @@ def _import(request: MaintenanceRequest) -> int:
     reply = ImportReply(fleet=recorded.fleet, state=recorded.where, rows=count)
     _print_reply(request.output, reply, text)
     return exitcode.DONE
-
-
-_KINDS: Final = {
-    "plans": "plans",
-    "commands": "finished commands",
-    "effects": "settled operations",
-    "nodeClaims": "terminated NodeClaims",
-    "reasons": "recorded reasons",
-    "revisions": "revisions",
-    "refusals": "unavailable offerings",
-}
 
 
 def prune_records(request: PruningRequest) -> int:

@@ -45,6 +45,12 @@ from reconciler.render.cells import (
 _KINDS_MAX: Final = 3
 """The maximum number of machine types in a row; more are counted."""
 
+_BOX_VERBS: Final = {
+    ActionKind.PROVISION: "launch",
+    ActionKind.TERMINATE: "remove",
+    ActionKind.REBOOT: "reboot",
+}
+
 
 class ActionStep(NamedTuple):
     """A launch that is not a replacement, or a command with all its actions.
@@ -294,13 +300,6 @@ def format_machines(actions: Iterable[Action]) -> str:
 def _cost_delta(actions: Iterable[Action]) -> float | None:
     costs = [action.cost_delta for action in actions]
     return None if None in costs else round(fsum(cost for cost in costs if cost is not None), 9)
-
-
-_BOX_VERBS: Final = {
-    ActionKind.PROVISION: "launch",
-    ActionKind.TERMINATE: "remove",
-    ActionKind.REBOOT: "reboot",
-}
 
 
 def flow_of(plan: Plan) -> Flow:

@@ -43,6 +43,9 @@ _WAITS: Final = {
 }
 _NODES: Final = (Column("nodes"), Column("reason"), Column("NodePool"))
 
+_HORIZON: Final = timedelta(days=7)
+_LANES_MAX: Final = 24
+
 
 def deferred_nodes(plan: Plan) -> Section | None:
     """Return the nodes that are disrupted later, and what they wait for."""
@@ -231,9 +234,6 @@ def _budget_row(group: Sequence[PoolBudget]) -> SectionRow:
 
 # The known part of the rollout over time: what starts now, what waits and until when, and when a
 # window is closed or a budget limits.
-
-_HORIZON: Final = timedelta(days=7)
-_LANES_MAX: Final = 24
 
 
 def rollout(plan: Plan) -> Section | None:

@@ -46,6 +46,12 @@ from reconciler.render.cells import (
 
 MONTH: Final = Column("$/month", numeric=True, page_only=True)
 
+_TYPES_SHOWN: Final = 3
+
+_GROUPS_SHOWN: Final = 20
+
+_OBJECTS_NAMED: Final = 10
+
 
 def node_pools(plan: Plan) -> Section | None:
     """Return the NodePools: those that change most, and the others in one row each way."""
@@ -208,9 +214,6 @@ def _type_lines(change: PoolChange) -> tuple[Line, ...]:
     return tuple(Line((Text(text),)) for text in (*texts, after or "none"))
 
 
-_TYPES_SHOWN: Final = 3
-
-
 def _types(types: Mapping[str, int]) -> str:
     ordered = sorted(types.items(), key=lambda row: (-row[1], row[0]))
     return format_list((f"{count}\xa0×\xa0{name}" for name, count in ordered), _TYPES_SHOWN)
@@ -236,9 +239,6 @@ def who_pays(plan: Plan) -> Section | None:
         table=True,
         folded=True,
     )
-
-
-_GROUPS_SHOWN: Final = 20
 
 
 def _share_rows(
@@ -324,9 +324,6 @@ def _note_row(group: Sequence[NoteText]) -> SectionRow:
         others = filter(None, (_subject(f.text) for f in group[1:]))
         text = f"{group[0].text} (also {format_list(others, _OBJECTS_NAMED)})"
     return SectionRow(verb=group[0].severity, cells=(Text(text),))
-
-
-_OBJECTS_NAMED: Final = 10
 
 
 def _subject(text: str) -> str:
