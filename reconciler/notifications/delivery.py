@@ -264,4 +264,4 @@ class DeliveryQueue:
             return str(error)
         finally:
             client.close()
-        return "" if reply.is_success else f"it answered {reply.status}"
+        return "" if reply.is_success else f"the server answered {reply.status}"

@@ -230,7 +230,7 @@ def _weekly_notices(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemor
     if not since < last_monday(facts.at):
         return memory, []
     text = text_of(facts.report_since(since))
-    notice = facts.notice(NoticeKind.WEEKLY_SAVINGS, "Report on the week", text)
+    notice = facts.notice(NoticeKind.WEEKLY_SAVINGS, "Weekly report", text)
     return msgspec.structs.replace(memory, week_from=facts.at), [notice]
 
 

@@ -124,7 +124,7 @@ class WatchNotices:
             cost = format_monthly(self._per_hour)
             sentences.append(f"The fleet costs {cost} a month now")
         text = " ".join(f"{sentence.rstrip('.')}." for sentence in sentences)
-        return self._notice(NoticeKind.WEEKLY_SAVINGS, now, "Report on the week", text, "week")
+        return self._notice(NoticeKind.WEEKLY_SAVINGS, now, "Weekly report", text, "week")
 
     def _notice(self, kind: NoticeKind, at: datetime, title: str, text: str, key: str) -> Notice:
         identity = f"{self._cluster}/{key}/{at:%Y%m%dT%H%M%S}"

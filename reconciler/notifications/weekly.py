@@ -214,7 +214,7 @@ def _advice(report: FleetReport) -> Iterator[str]:
     """Yield what could be done next, the largest saving first."""
     if report.unschedulable:
         pods = format_count(report.unschedulable, "pod")
-        yield f"{pods} cannot be scheduled: `reconciler explain pod NAME` says why"
+        yield f"{pods} cannot be scheduled: `reconciler explain pod NAME` shows why"
     costly = [b for b in report.blockers if (b.forgone_per_month or 0.0) >= _LEAST_FORGONE]
     for one in costly[:_ADVICE_MAX]:
         saving = format_whole_dollars(one.forgone_per_month or 0.0)

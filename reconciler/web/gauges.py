@@ -105,7 +105,9 @@ def _pass_gauges(
     yield _gauge(
         "reconciler_operations_in_progress", "Operations not finished yet.", result.under_way
     )
-    yield _gauge("reconciler_journal_in_doubt", "Journalled effects without an outcome.", in_doubt)
+    yield _gauge(
+        "reconciler_journal_in_doubt", "Journalled operations without a known outcome.", in_doubt
+    )
     yield _gauges(
         "reconciler_unclear_instances",
         "Instances whose tags and records disagree; launches and disruption are suspended.",
@@ -117,13 +119,13 @@ def _pass_gauges(
     )
     yield _gauges(
         "reconciler_blocked_nodes",
-        "Nodes that a disruption method selected and that cannot be disrupted.",
+        "Nodes selected for disruption that cannot be disrupted.",
         ["nodepool", "reason"],
         Tally((blocked.node_pool, snake_case(blocked.reason)) for blocked in plan.blocked),
     )
     yield _gauges(
         "reconciler_drifted_nodeclaims",
-        "NodeClaims that differ from git, by reason.",
+        "NodeClaims that have drifted, by reason.",
         ["nodepool", "reason"],
         Tally((drifted.node_pool, drifted.reason) for drifted in plan.drift),
     )
@@ -150,7 +152,7 @@ def _namespace_gauges(desired: PlannedFleet, state: ClusterState) -> Iterator[Ga
     groups = group_costs(workload_costs(state, desired), BY_NAMESPACE)
     yield _gauges(
         "reconciler_namespace_cost_dollars_per_hour",
-        "Cost of the pods of a namespace in USD an hour, with its part of idle capacity.",
+        "Cost of the pods of a namespace in USD an hour, with its share of idle capacity.",
         ["namespace"],
         {(group.name,): group.per_hour for group in groups},
     )

@@ -51,13 +51,13 @@ class CallMetrics:
         self._lock = Lock()
         self._calls = Counter(
             "reconciler_api_calls",
-            "Calls of AWS and Kubernetes; outcome is ok or an error code.",
+            "Calls to AWS and Kubernetes; outcome is ok or an error code.",
             ["service", "operation", "outcome"],
             registry=registry,
         )
         self._duration = Histogram(
             "reconciler_api_call_duration_seconds",
-            "Duration of calls of AWS and Kubernetes, including retries.",
+            "Duration of calls to AWS and Kubernetes, including retries.",
             ["service", "operation"],
             buckets=CALL_BUCKETS,
             registry=registry,
@@ -188,7 +188,7 @@ class _Counters:
         """Register the metrics of disruption commands, which Karpenter has too."""
         self.disrupted = counter(
             "nodeclaims_disrupted",
-            "NodeClaims that disruption commands remove.",
+            "NodeClaims removed by disruption commands.",
             "reason",
             "nodepool",
             "capacity_type",
@@ -196,7 +196,7 @@ class _Counters:
         )
         self.pods_disrupted = counter(
             "pods_disruption_initiated",
-            "Pods on the nodes that disruption commands remove or reboot, without DaemonSets.",
+            "Pods on nodes removed or rebooted by disruption commands, without DaemonSets.",
             "reason",
             "nodepool",
             "capacity_type",
@@ -224,7 +224,7 @@ class _Counters:
     def _register_deletion_cost_metrics(self, registry: CollectorRegistry) -> None:
         self.cost_writes = Counter(
             "karpenter_pod_deletion_cost_pod_annotation_writes",
-            "Deletion costs of pods that were to be written; result is updated, skipped_notfound, "
+            "Attempts to write deletion costs to pods; result is updated, skipped_notfound, "
             "skipped_conflict or error.",
             ["result"],
             registry=registry,
@@ -254,7 +254,7 @@ class _Counters:
         )
         self.reboot_recovery = Histogram(
             "karpenter_nodes_reboot_recovery_duration_seconds",
-            "Duration of reboots from the call of EC2 until the node is ready.",
+            "Duration of reboots from the EC2 call until the node is ready.",
             buckets=REBOOT_BUCKETS,
             registry=registry,
         )

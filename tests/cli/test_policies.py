@@ -149,7 +149,7 @@ def on_demand(fleet: Path) -> None:
 
 
 VIOLATIONS: dict[str, tuple[Callable[[Path], None], str]] = {
-    "cost-increase": (expensive_types, "more a month; at most $500.00 are allowed"),
+    "cost-increase": (expensive_types, "more a month; at most $500.00 is allowed"),
     "cost-increase-percent": (more_pods, "makes the fleet 400.0% more expensive"),
     "nodes-replaced": (other_family, "replaces 4 of 4 nodes; at most a quarter is allowed"),
     "unschedulable-pods": (large_pods, "4 pods cannot be scheduled"),

@@ -64,7 +64,7 @@ def test_a_message_does_not_follow_a_redirect(
             deliver({"HOOK": f"{url}/{TOKEN}", "KEY": KEY}, HOOK)
     assert len(asked) == 1
     assert not elsewhere
-    assert f"it answered {status}" in caplog.text
+    assert f"the server answered {status}" in caplog.text
     assert TOKEN not in caplog.text
 
 

@@ -96,8 +96,8 @@ def test_a_rejection_is_final_and_logged_without_the_url(
     with caplog.at_level(logging.WARNING):
         clock = deliver(server.url, "Launch failed")
     assert (len(server.texts), clock.waits) == (1, [])
-    problem = f"the notification 'Launch failed' to the URL in HOOK_URL: it answered {status}"
-    assert f"cannot send {problem}" in caplog.text
+    where = f"to the URL in HOOK_URL: the server answered {status}"
+    assert f"cannot send the notification 'Launch failed' {where}" in caplog.text
     assert "secret-path" not in caplog.text
 
 

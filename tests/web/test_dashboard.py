@@ -181,7 +181,7 @@ def test_the_calendar_shows_when_budgets_are_closed() -> None:
     site.passes(1)
     text = words(site.page("/"))
     assert "Budget calendar" in text
-    assert re.search(r"1\d periods; no node for 2d8h|1\d periods; no node for 56h", text), text
+    assert re.search(r"1\d periods; closed for 2d8h|1\d periods; closed for 56h", text), text
     assert ": 0 of 3 nodes" in text
 
 

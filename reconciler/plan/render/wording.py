@@ -280,6 +280,8 @@ def format_observation(plan: Plan) -> str:
     if plan.observation is None:
         return ""
     seen = _OBSERVED[plan.observation]
+    if any(finding.code == "workloads-unknown" for finding in plan.diagnostics):
+        seen = "no cluster and no workloads"
     if plan.actor and plan.observation == "cluster":
         seen = "observed: the cluster"  # without an account
     return seen if plan.observed_at is None else f"{seen}, {format_age(plan.observed_at, plan.at)}"
