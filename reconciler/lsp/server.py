@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,10 @@ PAUSE_S: Final = 0.15
 """How long after the last change the findings are computed."""
 TEXT_MAX: Final = 4 * 1024 * 1024
 """Characters of a text; a larger one is not kept."""
+MESSAGE_MAX: Final = 64 * 1024 * 1024
+"""Bytes of a message; a larger one is skipped."""
+HEADER_MAX: Final = 64 * 1024
+_ENDLESS: Final = re.compile(rb"Content-Length: [0-9]{16}")
 LINE_MAX: Final = 300
 """Characters of a line about a message that the server could not read."""
 SOURCE: Final = "reconciler"
@@ -54,10 +59,34 @@ def serve(context: CheckContext, stdin: BinaryIO, stdout: BinaryIO) -> None:
     log.addHandler(handler)
     log.propagate = False
     try:
-        FleetServer(context).server.start_io(stdin, stdout)
+        FleetServer(context).server.start_io(BoundedInput(stdin), stdout)
     finally:
         log.removeHandler(handler)
         log.propagate = True
+
+
+class BoundedInput:
+    """Standard input with limits: the package reads whatever length a message says it has."""
+
+    def __init__(self, stdin: BinaryIO) -> None:
+        self._stdin = stdin
+
+    def readline(self) -> bytes:
+        """Return a line, of a longer one its start; a length has at most 15 digits."""
+        line = part = self._stdin.readline(HEADER_MAX)
+        while len(part) == HEADER_MAX and not part.endswith(b"\n"):
+            part = self._stdin.readline(HEADER_MAX)
+        if _ENDLESS.match(line):
+            return b"Content-Length: " + b"9" * 15 + b"\r\n"
+        return line
+
+    def read(self, size: int) -> bytes:
+        """Return a message; one that is too large is skipped, and is an error in its place."""
+        if size <= MESSAGE_MAX:
+            return self._stdin.read(size)
+        while size > 0 and (part := self._stdin.read(min(size, HEADER_MAX))):
+            size -= len(part)
+        return b"a message is too large" if size == 0 else b""
 
 
 class _LineFormatter(logging.Formatter):

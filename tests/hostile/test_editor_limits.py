@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import json
 from pathlib import Path
 
 import pytest
 
+from reconciler.assembly.inputs.checking import check_context
 from reconciler.lsp.completion import PROPOSALS_MAX
 from reconciler.lsp.editedfleet import FILE_BYTES_MAX
 from reconciler.model.diagnostics import Severity
@@ -121,3 +124,49 @@ def test_a_logged_error_has_no_control_sequences(tmp_path: Path) -> None:
         logged = list(editor.logged)
     assert logged
     assert all(line.isprintable() for line in logged)
+
+
+def message(data: object) -> bytes:
+    body = json.dumps(data).encode()
+    return b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+INITIALIZE = message(
+    {
+        "jsonrpc": "2.0", "id": 1, "method": "initialize",
+        "params": {"processId": None, "rootUri": None, "capabilities": {}},
+    }
+)  # fmt: skip
+
+
+@attack(Threat.EXHAUSTION, "a message of an editor that is longer than any, or says so")
+@pytest.mark.parametrize(
+    ("first", "is_read_on"),
+    [
+        (b"Content-Length: 5000\r\n\r\n" + b"x" * 5000, True),
+        (b"Content-Length: 99999999999\r\n\r\n" + b"x" * 5000, False),
+        (b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n", False),
+        (b"Content-Length: 1" + b" " * 5000 + b"\r\n", True),
+    ],
+)
+def test_a_message_has_a_limit(
+    first: bytes, is_read_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guard: ``BoundedInput``. Whatever follows what is called endless is a part of it."""
+    pytest.importorskip("pygls")
+    from reconciler.lsp import server
+
+    monkeypatch.setattr(server, "MESSAGE_MAX", 1000)
+    monkeypatch.setattr(server, "HEADER_MAX", 100)
+    reads: list[int] = []
+
+    class Input(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            reads.append(size or 0)
+            return super().read(size)
+
+    out = io.BytesIO()
+    monkeypatch.setattr(out, "close", lambda: None)
+    server.serve(check_context(()), Input(first + INITIALIZE), out)
+    assert (b'"capabilities"' in out.getvalue()) is is_read_on
+    assert max(reads, default=0) <= 1000

@@ -35,7 +35,7 @@ from reconciler.adapters.git.command import (
 )
 from reconciler.adapters.git.directory import read_small_file
 from reconciler.adapters.git.fetchmessages import FetchReport, FetchRequest
-from reconciler.adapters.git.objects import commit_of
+from reconciler.adapters.git.refs import commit_of, expect_one
 from reconciler.adapters.git.repository import (
     Repository,
     RepositoryView,
@@ -254,6 +254,7 @@ def remote_head(url: str, ref: str) -> str | None:
     """Return the commit that ``ref`` names at the remote, without fetching; None if none does.
 
     Raises:
+        UsageError: it names several.
         UnreadableError: the remote does not answer.
     """
     if COMMIT.fullmatch(ref):
@@ -265,8 +266,12 @@ def remote_head(url: str, ref: str) -> str | None:
     for line in answer.decode("utf-8", "replace").splitlines():
         commit, _, name = line.partition("\t")
         found[name] = commit
-    candidates = (ref, f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}")
-    return next((found[name] for name in candidates if name in found), None)
+    tag, branch = f"refs/tags/{ref}", f"refs/heads/{ref}"
+    commits = {tag: found.get(f"{tag}^{{}}", found.get(tag)), branch: found.get(branch)}
+    named = {name: commit for name, commit in commits.items() if commit is not None}
+    if ref not in found:
+        expect_one(ref, named, remote.where)
+    return found.get(ref) or next(iter(named.values()), None)
 
 
 def _list_refs(remote: RemoteAccess, *names: str) -> bytes:

@@ -21,17 +21,14 @@ from typing import IO, Final, NamedTuple
 from reconciler.adapters import processes
 from reconciler.adapters.git import folder as limits
 from reconciler.adapters.git.command import (
-    NO_REASON,
     TIMEOUT_S,
-    GitFailedError,
     local_environment,
     start_process,
 )
 from reconciler.adapters.git.repository import RepositoryView
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
-from reconciler.model.errors import MissingFleetError, UnreadableError, UsageError
-from reconciler.model.text.quoting import quote_value
+from reconciler.model.errors import MissingFleetError, UnreadableError
 from reconciler.model.text.visible import encodable
 from reconciler.source.document import LIMITS
 
@@ -44,29 +41,9 @@ UNPACKED_MAX: Final = 2 * limits.BYTES_MAX
 """The largest object that is unpacked to read another, in bytes: what a delta is based on."""
 _CHECK_S: Final = 1.0
 """How often git's time is checked at most, in seconds."""
-_REF_MAX: Final = 1000
 _SUBJECT_MAX: Final = 1000
 _TIME: Final = re.compile(r"[0-9]{1,18}")
 _KINDS: Final = {0o040000: "tree", 0o120000: "link", 0o160000: "submodule"}
-
-
-def commit_of(view: RepositoryView, ref: str) -> str:
-    """Return the full id of the commit that ``ref`` names in a repository.
-
-    Raises:
-        UsageError: ``ref`` is not a valid ref, or the commit does not exist.
-        UnreadableError: git cannot read the repository.
-    """
-    if not ref or ref.startswith("-") or len(ref) > _REF_MAX or not ref.isprintable():
-        raise UsageError(f"{quote_value(ref)} is not a valid ref", where=view.where)
-    arguments = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
-    try:
-        return view.run(*arguments).decode().strip()
-    except GitFailedError as error:
-        if error.git_message != NO_REASON:
-            raise
-        remedy = "pass a branch, a tag or a fetched commit"
-        raise UsageError(f"commit {ref} not found", where=view.where, remedy=remedy) from error
 
 
 def read_commit(

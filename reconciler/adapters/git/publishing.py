@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from reconciler.adapters.git.clone import RemoteAccess, remote_access
 from reconciler.adapters.git.command import NETWORK_TIMEOUT_S, GitFailedError, run
-from reconciler.adapters.git.objects import commit_of
+from reconciler.adapters.git.refs import commit_of
 from reconciler.adapters.git.repository import (
     Repository,
     RepositoryView,

@@ -18,11 +18,11 @@ from reconciler.adapters.git.objects import (
     Objects,
     TreeObject,
     changed_paths,
-    commit_of,
     object_id,
     open_objects,
     walk_files,
 )
+from reconciler.adapters.git.refs import commit_of
 from reconciler.adapters.git.repository import RepositoryView, find_repository, repository_view
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.errors import UsageError

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from reconciler.adapters.git.folder import read_folder
 from reconciler.adapters.git.objects import (
-    commit_of,
     find_folder,
     open_objects,
     read_commit,
     submodule_finding,
     walk_files,
 )
+from reconciler.adapters.git.refs import commit_of
 from reconciler.adapters.git.repository import (
     Repository,
     RepositoryView,
@@ -163,7 +163,7 @@ def head_of(source: Source) -> str | None:
         case WorkingTree(path):
             return working_revision(path).head
         case AtRef(path, ref):
-            from reconciler.adapters.git.objects import commit_of
+            from reconciler.adapters.git.refs import commit_of
 
             with repository_view(repository_of(path), path) as view:
                 return commit_of(view, ref)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _OUT = "reconciler-plans"
+_REMOTES: Final = "refs/remotes/"
 
 _NO_FLEET: Final = "no folder here has a reconciler.yaml; pass the fleet folders as FLEET"
 
@@ -104,7 +105,7 @@ def base_of(environment: Mapping[str, str]) -> str | None:
     """Return the base of the pull request that a job runs for, None outside of one."""
     branch = environment.get("GITHUB_BASE_REF", "")
     if branch:
-        return f"origin/{branch}"
+        return f"{_REMOTES}origin/{branch}"  # a tag could have the short name
     return environment.get("CI_MERGE_REQUEST_DIFF_BASE_SHA") or None
 
 
@@ -117,7 +118,7 @@ def _print_reviews(reviews: Sequence[Review], fleets: Sequence[str], base: str |
     """Print one line for each fleet, and write the summary of a job of GitHub Actions."""
     from reconciler.cli.pullrequest.event import append_to_file
 
-    compared = f", compared with {base}" if base else ""
+    compared = f", compared with {base.removeprefix(_REMOTES)}" if base else ""
     if not fleets and not reviews:
         print(f"Warning: {_NO_FLEET}", file=sys.stderr)
     planned = sum(1 for one in reviews if one.file)
