@@ -108,6 +108,10 @@ def test_a_usage_error_of_any_command_exits_1(
         ("plan --zzzz main", "plan: unrecognized arguments: --zzzz; run"),
         ("hash nofile", "nofile: No such file or directory; pass a readable file"),
         ("demo --fast --pause", "demo: argument --pause: not allowed with argument --fast"),
+        ("apply ''", "apply: an argument is empty; pass a value, or leave it out; run"),
+        ("plan --timings ''", "plan: an argument is empty; pass a value, or leave it out; run"),
+        ("plan --context ''", "plan: argument --context is empty; pass a value, or leave it out"),
+        ("plan --context=", "plan: argument --context is empty; pass a value, or leave it out"),
         ("completion tcsh", 'completion: SHELL: invalid value "tcsh"'),
         ("health", "--heartbeat: no heartbeat file is named"),
     ],
@@ -115,7 +119,7 @@ def test_a_usage_error_of_any_command_exits_1(
 def test_a_usage_error_names_the_problem(
     line: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(line.split()) == 1
+    assert main(shlex.split(line)) == 1
     assert capsys.readouterr().err.startswith(f"Error: {message}")
 
 

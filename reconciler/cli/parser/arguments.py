@@ -25,7 +25,19 @@ class Arguments(argparse.ArgumentParser):
             UsageError: they are wrong.
             SystemExit: they ask for help, which was printed.
         """
+        self._reject_empty(words)
         return self.parse_intermixed_args(words)
+
+    def _reject_empty(self, words: Sequence[str]) -> None:
+        """Reject empty arguments: of `apply "$FLEET"`, an unset variable leaves another folder."""
+        for before, word in zip(("", *words), words, strict=False):
+            option, equals, value = word.partition("=")
+            if word and not (option.startswith("--") and equals and not value):
+                continue
+            action = self._option_string_actions.get(option or before)
+            takes_value = action is not None and action.nargs != 0
+            what = f"argument {option or before}" if takes_value else "an argument"
+            self.error(f"{what} is empty; pass a value, or leave it out")
 
     def error(self, message: str) -> NoReturn:
         """Reject the arguments.
