@@ -53,7 +53,7 @@ class Collection:
     """The result: objects to take over in order, settings, and notes on everything else.
 
     ``other_kinds`` counts the objects that no plan depends on, and ``other_files`` are the files
-    that contain no Kubernetes objects at all.
+    without an object that a plan depends on.
     """
 
     items: list[SourceObject] = field(default_factory=list)

@@ -317,7 +317,7 @@ def _left_out_lines(found: Collection) -> Iterator[str]:
         shown = ", ".join(sorted(files)[:_FILES_MAX])
         more = ", …" if len(files) > _FILES_MAX else ""
         found_files = format_count(len(files), "file")
-        yield _line(2, f"{found_files} without Kubernetes objects: {shown}{more}")
+        yield _line(2, f"{found_files} that no plan depends on: {shown}{more}")
 
 
 def _section(title: str, findings: Sequence[Diagnostic]) -> Iterator[str]:

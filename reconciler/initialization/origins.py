@@ -20,6 +20,7 @@ from reconciler.desired.sources.detection import UNLISTED, folder_of_one, overla
 from reconciler.desired.terraform.environments import ASSUMED
 from reconciler.desired.terraform.modules import CONDITION, DISABLED, FoundText
 from reconciler.desired.terraform.variables import SEVERAL
+from reconciler.desired.workloads.kinds import BUILT_IN
 from reconciler.initialization.charts import (
     NO_CHARTS,
     ChartRenderings,
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 
 _TEMPLATED: Final = b"{{"
 _UNQUOTED: Final = re.compile(rb"^[ \t-]*+(?:(?<=[ \t])\{\{|[^\s#\"']++[ \t]++\{\{)", re.MULTILINE)
+_VERSION: Final = re.compile(rb"""^apiVersion:[ \t]++["']?([\w./-]++)""", re.MULTILINE)
+_KIND: Final = re.compile(rb"""^kind:[ \t]++["']?(\w++)""", re.MULTILINE)
 _RENDER: Final = "render the template first, such as with `helm template` or `envsubst`"
 _REGION: Final = "topology.kubernetes.io/region"
 _NODES: Final = "/api/v1/nodes"
@@ -192,11 +195,20 @@ def _read_objects(
             continue
         objects, findings = _objects_with_placeholders(file)
         items += objects
-        if findings and not any(word in file.content for word in _RELEVANT):
+        if any(word in file.content for word in _RELEVANT):
+            unread += [_explain_template(file, finding) for finding in findings]
+        elif findings and _has_workload(file.content):
+            unread.append(_explain_template(file, findings[0]))
+        elif findings:
             other_files.add(file.path)
-            continue
-        unread += [_explain_template(file, finding) for finding in findings]
     return items, unread, other_files
+
+
+def _has_workload(content: bytes) -> bool:
+    """Return whether a file that cannot be read seems to have an object that a plan depends on."""
+    versions = {version.decode() for version in _VERSION.findall(content)}
+    kinds = {kind.decode() for kind in _KIND.findall(content)}
+    return any(BUILT_IN.reads(version, kind) for version in versions for kind in kinds)
 
 
 def expect_nodes(origin: FleetOrigin, path: str | None) -> None:
@@ -274,7 +286,7 @@ def _as_warning(finding: Diagnostic) -> Diagnostic:
 
 
 def _explain_template(file: SourceFile, finding: Diagnostic) -> Diagnostic:
-    if _TEMPLATED not in file.content:
+    if _TEMPLATED not in file.content or finding.code == "merge-conflict":
         return finding
     message = f"is a template ({{{{ … }}}}) and not YAML: {finding.message}"
     return Diagnostic(finding.severity, "template", message, finding.place, hint=_RENDER)

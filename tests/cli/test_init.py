@@ -344,6 +344,31 @@ def test_objects_of_a_live_cluster_lose_what_the_cluster_added() -> None:
     assert sorted(pool["metadata"]["annotations"]) == ["kubernetes.io/description"]
 
 
+CONFLICT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+<<<<<<< HEAD
+  replicas: 2
+=======
+  replicas: 3
+>>>>>>> other
+"""
+
+
+def test_a_workload_that_cannot_be_read_is_no_file_without_objects(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source(CONFLICT.replace("name: web", 'name: web, labels: {app: "{{ app }}"}'), "web.yaml")
+    source(CONFLICT.replace("apps/v1", "v1").replace("Deployment", "Service"), "service.yaml")
+    assert main(["init", "fleet", "--from", source(BETA)]) == 0
+    out = capsys.readouterr().out
+    assert "web.yaml:5:1: warning: unresolved merge conflict" in out
+    assert out.count("unresolved merge conflict") == 1
+    assert "1 file that no plan depends on: service.yaml" in out
+
+
 def test_skipped_objects_are_listed_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     source("apiVersion: v1\nkind: Service\nmetadata: {name: web}\n", "service.yaml")
     source("replicas: 2\n", "values.yaml")
@@ -352,7 +377,7 @@ def test_skipped_objects_are_listed_with_the_reason(capsys: pytest.CaptureFixtur
     assert main(["init", "fleet", "--from", source(BETA)]) == 0
     out = capsys.readouterr().out
     assert "1 object that no plan depends on: Service (1)" in out
-    assert "1 file without Kubernetes objects: values.yaml" in out
+    assert "1 file that no plan depends on: values.yaml" in out
     assert "template.yaml" in out
     assert "is a template ({{ … }})" in out
     assert "`reconciler state adopt` takes nodes over" in out

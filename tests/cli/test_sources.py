@@ -997,7 +997,7 @@ def test_the_report_shows_nodes_first_and_groups_the_rest(
     assert init("given") == 0
     printed = capsys.readouterr().out
     assert printed.index("NodePool general") < printed.index("Left out")
-    assert "31 files without Kubernetes objects: values-0.yaml" in printed
+    assert "31 files that no plan depends on: values-0.yaml" in printed
     assert "12 objects that no plan depends on: Service (12)" in printed
     assert printed.count("values-") <= 4
 
