@@ -78,6 +78,9 @@ EVENTS: Mapping[EventKind, str] = {
     EventKind.REVISION: "A commit takes effect.",
     EventKind.INVALID_REVISION: "A commit cannot be planned; the last valid one stays in effect.",
     EventKind.UNREADABLE: "An object of the cluster cannot be read and is ignored.",
+    EventKind.WORK_LIMITED: (
+        "Pods of the namespaces named wait, or are not moved: their rules need too much work."
+    ),
     EventKind.NODE_CLAIM_CREATED: "A node was decided on, and its launch was journalled.",
     EventKind.LAUNCHED: "EC2 launched the instance.",
     EventKind.REGISTERED: "The node joined the cluster.",

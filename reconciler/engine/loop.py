@@ -9,6 +9,7 @@ EC2 or the clock gives a reason for a pass.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -57,6 +58,7 @@ REPORT_INTERVAL: Final = timedelta(minutes=5)
 _PACKAGE: Final = "reconciler/"
 _TEXT_MAX: Final = 300
 _FINDINGS_MAX: Final = 10
+_NUMBERS: Final = re.compile(r"\d+")
 REREAD_INTERVAL: Final = timedelta(minutes=5)
 _SECOND: Final = timedelta(seconds=1)
 
@@ -411,12 +413,14 @@ class _Reports:
     _unclear_owners: str = ""
     _findings: str = ""
     _removals: str = ""
+    _limits: str = ""
 
     def report(self, result: Pass) -> None:
         """Report what a pass found that the one before it did not."""
         self._report_unclear_owners(result)
         self._report_findings(result)
         self._report_removals(result)
+        self._report_limits(result)
 
     def _report_unclear_owners(self, result: Pass) -> None:
         doubts, before = result.seen.unclear_owners, self._unclear_owners
@@ -449,6 +453,15 @@ class _Reports:
             for text in texts:
                 self.world.notify(EventKind.AWAITING_APPROVAL, text)
         self._removals = joined
+
+    def _report_limits(self, result: Pass) -> None:
+        """Report the namespaces whose pods wait for lack of work, once while they are the same."""
+        limits = [d for d in result.plan.diagnostics if d.code == "placement-limit"]
+        named = _NUMBERS.sub("", "\n".join(limit.message for limit in limits))
+        if named != self._limits:
+            for limit in limits:
+                self.world.notify(EventKind.WORK_LIMITED, f"{limit.message} ({limit.hint})")
+        self._limits = named
 
 
 def _seconds_to_next_pass(

@@ -69,6 +69,7 @@ _LEVELS: Final[Mapping[EventKind, Level]] = {
     EventKind.AWAITING_APPROVAL: Level.WARNING,
     EventKind.VANISHED: Level.WARNING,
     EventKind.WAVE_FAILED: Level.ERROR,
+    EventKind.WORK_LIMITED: Level.WARNING,
 }
 """The level of an event that is not merely information."""
 

@@ -34,6 +34,7 @@ class EventKind(StrEnum):
     INVALID_REVISION = "InvalidRevision"
     AWAITING_APPROVAL = "AwaitingApproval"
     UNREADABLE = "Unreadable"
+    WORK_LIMITED = "WorkLimited"
     # launches
     NODE_CLAIM_CREATED = "NodeClaimCreated"
     LAUNCHED = "Launched"

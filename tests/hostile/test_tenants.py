@@ -13,6 +13,8 @@ from benchmarks.awkward import Planner, others, running
 from benchmarks.awkwardpods import WAYS
 from reconciler.adapters.aws.bootstrap.family import user_data
 from reconciler.cli.main import main
+from reconciler.engine.loop import PassIntervals, run
+from reconciler.engine.reconcile import Mandate
 from reconciler.model.errors import CloudError
 from reconciler.placement import scheduler as scheduling
 from reconciler.placement import work as working
@@ -23,6 +25,8 @@ from reconciler.placement.pods.relaxation import (
 )
 from reconciler.placement.question import Question
 from tests.adapters.aws.test_user_data_grammar import FAMILIES, HOSTILE, PLACES
+from tests.engine.world import TAGS, World, a_deployment, a_world
+from tests.engine.world import a_pool as engine_pool
 from tests.hostile.test_pod_authors import a_ready_node
 from tests.hostile.threats import Threat, attack
 from tests.hostile.turns import soon
@@ -252,6 +256,51 @@ def test_beyond_the_limit_of_work_only_the_tenant_waits(
     limited = [f["message"] for f in plan["diagnostics"] if f["code"] == "placement-limit"]
     assert all("namespace crowd (" in m or "namespaces crowd (" in m for m in limited), limited
     assert limited or runs or way not in FAR_BEYOND
+
+
+def a_crowded_world() -> World:
+    """Return a cluster in which the pods of a tenant have 300 rules, and another has 3 pods."""
+    made = [a_deployment("web", "web", 3)]
+    for number in range(60):
+        rules = [
+            {**rule(HOST, "x"), "labelSelector": {
+                "matchExpressions": [wanted("app", "NotIn", f"z{number}-{term}")]}}
+            for term in range(5)
+        ]  # fmt: skip
+        crowd = a_deployment(f"p-{number:02}", "web", 1, cpu="100m")
+        crowd["spec"]["template"]["spec"]["affinity"] = apart(*rules)
+        crowd["metadata"]["namespace"] = "crowd"
+        made.append(crowd)
+    return a_world(engine_pool("web"), *made)
+
+
+@attack(Threat.EXHAUSTION, "awkward pods of one tenant in every pass of the daemon")
+def test_a_pass_of_the_daemon_names_who_waits_and_serves_the_others_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Guards: ``WORK_MAX`` with the turns of namespaces, and ``_Reports._report_limits``."""
+    monkeypatch.setattr(scheduling, "WORK_MAX", 2_000)
+    world = a_crowded_world()
+    engine, passes = world.engine(), list[object]()
+    first = engine.run_once()
+    served = {pod for claim in first.plan.node_claims for pod in claim.pods}
+    assert {pod for pod in served if pod.startswith("default/")} == {
+        f"default/web-{number:05}" for number in range(3)
+    }
+    left = {item.pod for item in first.plan.unschedulable}
+    assert left
+    assert {pod.partition("/")[0] for pod in left} == {"crowd"}
+    run(
+        engine.ports,
+        engine.source,
+        Mandate(TAGS),
+        intervals=PassIntervals(busy=1.0, quiet=30.0),
+        stop=lambda: len(passes) >= 4,
+        next_change=lambda _: None,
+        observed=passes.append,
+    )
+    (logged,) = world.recorder.messages("WorkLimited")
+    assert "pods of namespace crowd (" in logged
 
 
 def repelling_everywhere(pods: int, terms: int) -> list[Object]:
