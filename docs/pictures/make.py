@@ -120,7 +120,7 @@ def terminal_drawing() -> str:
 
     async def draw(folder: Path) -> str:
         app = FleetApp(TerminalFleet(StateRequest(path=str(folder), now=RECORDED_AT)))
-        async with app.run_test(size=(120, 24)) as pilot:
+        async with app.run_test(size=(130, 24)) as pilot:
             await app.workers.wait_for_complete()
             await pilot.press("down", "down", "e")
             await pilot.pause()

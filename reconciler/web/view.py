@@ -26,6 +26,7 @@ from reconciler.model.resources import CPU, MEMORY
 from reconciler.observed.allocation import BY_NAMESPACE, GroupCost, group_costs
 from reconciler.observed.state import StateNode
 from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.render.refusals import refusal_in_words
 from reconciler.plan.render.wording import NoteText, note_texts, removal_texts
 from reconciler.plan.rest.steadystate import later_consolidations
 from reconciler.plan.value.actions import Action
@@ -247,7 +248,7 @@ def fleet_view(desired: PlannedFleet, result: Pass, inputs: Inputs | None = None
     state = seen.state()
     managed = [node for node in state.nodes if node.is_managed]
     usage = {node.name: node_usage(node, desired) for node in managed}
-    blocked = {b.node: f"{label_of(b.reason)}: {b.message}" for b in plan.blocked}
+    blocked = {b.node: f"{label_of(b.reason)}: {refusal_in_words(b.message)}" for b in plan.blocked}
     nodes = tuple(_node_view(node, usage[node.name], blocked, seen.at) for node in managed)
     names = [pool.name for pool in desired.node_pools]
     names += sorted({node.node_pool for node in nodes} - set(names))

@@ -10,6 +10,7 @@ from reconciler.model.decision.part import Part
 from reconciler.model.decision.waiting import DeferredClaim
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.text.times import format_time
+from reconciler.plan.render.refusals import refusal_in_words
 from reconciler.plan.render.wording import cause_of
 from reconciler.plan.value.actions import BlockedNode
 from reconciler.plan.value.nodes import LaunchOffering, Reason
@@ -145,7 +146,7 @@ def _node_decisions(plan: Plan) -> list[Decision]:
 
 def _format_blocked(blocked: BlockedNode) -> str:
     cause = f"{cause_of(blocked.reason)}: " if blocked.reason else ""
-    return f"{cause}{blocked.message}"
+    return f"{cause}{refusal_in_words(blocked.message)}"
 
 
 def _claim_decisions(plan: Plan) -> list[Decision]:

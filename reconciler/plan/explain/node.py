@@ -33,6 +33,7 @@ from reconciler.plan.explain.answer import Explanation
 from reconciler.plan.explain.reasons import format_budgets
 from reconciler.plan.make.decide import disruption_inputs
 from reconciler.plan.make.facts import Facts
+from reconciler.plan.render.refusals import refusal_in_words
 from reconciler.plan.value.plan import Plan
 
 _REMEDIES: Final = {
@@ -125,7 +126,7 @@ def _format_flap_damping(claim: NodeClaim, facts: Facts) -> Iterator[str]:
 
 def _format_rejection(refusal: CandidateRefusal | None) -> Iterator[str]:
     if refusal is not None:
-        yield f"blocked: {refusal.message}"
+        yield f"blocked: {refusal_in_words(refusal.message)}"
         yield from _format_remedy(refusal.code)
 
 
@@ -139,7 +140,7 @@ def _format_blocker(candidate: Candidate) -> Iterator[str]:
     """Yield the first rule that rejects the node, and what would change that."""
     refusal = candidate.pod_refusal
     if refusal is not None:
-        yield f"blocked: {refusal.message}"
+        yield f"blocked: {refusal_in_words(refusal.message)}"
         yield from _format_protection(candidate, refusal)
     else:
         yield from _format_rejection(price_refusal(candidate))
@@ -188,7 +189,7 @@ def _format_replacement(
         verb = "potential savings:" if is_rejected else "consolidation would save"
         return [*lines, f"{verb} {format_monthly(answer.savings)} a month"], not is_rejected
     if not is_rejected:
-        lines.append(f"consolidation blocked: {answer.message}")
+        lines.append(f"consolidation blocked: {refusal_in_words(answer.message)}")
         lines += [*_format_rules(target, work)] or [*_format_remedy(answer.code)]
     return lines, False
 

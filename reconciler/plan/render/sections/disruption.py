@@ -6,8 +6,11 @@ from collections.abc import Hashable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from msgspec.structs import replace
+
 from reconciler.model.decision.waiting import Blocker, DeferredClaim, PoolBudget
 from reconciler.model.text.counting import format_count
+from reconciler.plan.render.refusals import refusal_in_words
 from reconciler.plan.render.sections.actions import pool_cell
 from reconciler.plan.render.wording import blocker_title, format_near_time, short_node_name
 from reconciler.plan.value.actions import BlockedNode
@@ -100,6 +103,9 @@ def blocked_nodes(plan: Plan) -> Section | None:
     """Return the nodes that cannot be disrupted, and the reason."""
     if not plan.blocked:
         return None
+    blocked = _joined_by_node(
+        [replace(item, message=refusal_in_words(item.message)) for item in plan.blocked]
+    )
 
     def row_key(item: BlockedNode) -> Hashable:
         return (item.reason, item.code, item.message, item.node_pool)
@@ -108,9 +114,9 @@ def blocked_nodes(plan: Plan) -> Section | None:
         return (item.reason, item.code, without_pool(item.message, item.node_pool))
 
     clusters = group_similar(
-        plan.blocked, row_key, key_without_pool, lambda item: (item.reason, item.code)
+        blocked, row_key, key_without_pool, lambda item: (item.reason, item.code)
     )
-    nodes = len({item.node for item in plan.blocked})
+    nodes = len({item.node for item in blocked})
     return Section(
         key="blocked",
         title="Blocked:",
@@ -120,6 +126,15 @@ def blocked_nodes(plan: Plan) -> Section | None:
         lines_title="blocked because",
         folded=True,
     )
+
+
+def _joined_by_node(items: Sequence[BlockedNode]) -> list[BlockedNode]:
+    """Return each node once for all kinds of disruption that the same message is about."""
+    groups = group_by(items, lambda item: (item.node, item.node_pool, item.code, item.message))
+    return [
+        replace(group[0], reason=", ".join(dict.fromkeys(item.reason for item in group)))
+        for group in groups
+    ]
 
 
 def _blocked_row(group: Sequence[BlockedNode]) -> SectionRow:
@@ -160,7 +175,7 @@ def _blocker_row(group: Sequence[Blocker], now: datetime) -> SectionRow:
         titles[0] if len(group) == 1 else f"{titles[0]} and {format_count(len(group) - 1, 'other')}"
     )
     owner = f" ({first.owner})" if first.owner and len(group) == 1 else ""
-    message = summarize_texts(b.message for b in group)
+    message = summarize_texts(refusal_in_words(b.message) for b in group)
     times = _format_blocking_times(first, now) if len(group) == 1 else ""
     text = "; ".join(filter(None, (f"{message}{owner}", times)))
     lines = [Line((Text(text, "soft"),))]
