@@ -92,6 +92,7 @@ def bundled_names() -> KnownNames:
     return KnownNames(values, zones, header.version)
 
 
+_SUGGESTIONS_MAX: Final = 500
 LABEL_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     ARCH: ("amd64", "arm64"),
     OS: ("linux", "windows"),
@@ -150,9 +151,12 @@ def unknown_names(
     ``region`` is the region of the fleet if that is configured: a zone of another region is
     reported as well.
     """
+    count = 0
     for entry, pointer, key, value in _requirement_values(entries, _NAME_LABELS):
-        finding = _unknown_name_finding(names, region, pointer, key, value)
+        suggests = count < _SUGGESTIONS_MAX  # looking for a similar name takes a millisecond
+        finding = _unknown_name_finding(names, region, pointer, key, value, suggests=suggests)
         if finding is not None:
+            count += 1
             yield entry, finding
 
 
@@ -190,7 +194,7 @@ def _values(requirement: object, labels: Container[str]) -> Iterator[tuple[int, 
 
 
 def _unknown_name_finding(
-    names: KnownNames, region: str, pointer: Pointer, key: str, value: str
+    names: KnownNames, region: str, pointer: Pointer, key: str, value: str, *, suggests: bool
 ) -> Finding | None:
     known = names.values[key]
     code, what = _NAME_LABELS[key]
@@ -199,7 +203,7 @@ def _unknown_name_finding(
     if key == ZONE and not _is_checked(value, names):
         return None
     message = f"{what} {quote_value(value)} is not in the bundled catalog of {names.as_of}"
-    near = nearest(value, sorted(known), _SIMILARITY_MIN)
+    near = nearest(value, sorted(known), _SIMILARITY_MIN) if suggests else None
     hint = f"did you mean {near}?" if near else "ignore this if AWS has added it since"
     return Finding(code, pointer, message, hint, Severity.WARNING)
 

@@ -153,7 +153,7 @@ def read_fleet(
         documents, findings = file.documents()
         reader.diagnostics += findings
         reader.broken |= any(found.severity is Severity.ERROR for found in findings)
-        reader.unread += [d.place for d in findings if d.place and d.code in UNREADABLE_CODES]
+        reader.note_unread(d.place for d in findings if d.place and d.code in UNREADABLE_CODES)
         if file.path in CONFIG_FILES:
             reader.read_config(documents)
         else:
@@ -199,7 +199,7 @@ class _FleetReader:
         self.kinds = kind_table({})
         self.config: JsonDict = {}
         self.config_entry: Entry | None = None
-        self.unread: list[Place] = []
+        self.unread: dict[tuple[str, int], int] = {}
         self.config_file = ""
         self.policies: tuple[Policy, ...] = ()
         self.config_lines: dict[str, int] = {}
@@ -361,14 +361,16 @@ class _FleetReader:
             )  # fmt: skip
             self.resources[key] = (resource, entry)
 
+    def note_unread(self, places: Iterable[Place]) -> None:
+        """Note where values could not be read: for each line, the last column."""
+        for place in places:
+            at = (place.file, place.line)
+            self.unread[at] = max(place.column, self.unread.get(at, 0))
+
     def _is_covered(self, entry: Entry, finding: Finding) -> bool:
         """Return whether a finding already reports that the value could not be read."""
         place = entry.place(finding.pointer)
-        return any(
-            place.line == unreadable.line and place.column <= unreadable.column
-            for unreadable in self.unread
-            if unreadable.file == place.file
-        )
+        return place.column <= self.unread.get((place.file, place.line), 0)
 
     def _add(self, entry: Entry, finding: Finding) -> None:
         finding = _with_written_word(entry, finding)
@@ -404,14 +406,11 @@ class _FleetReader:
     def add_advice(self, advise: Advice) -> None:
         """Add the findings of ``advise``."""
         objects = [self.seen[key] for key in sorted(self.seen)]
+        reported = {d.place for d in self.diagnostics if d.code == placeholders.CODE}
         for entry, finding in advise(FolderEntries(self.config, objects, self.config_entry)):
-            if not self._is_covered(entry, finding) and not self._is_placeholder(entry, finding):
+            is_placeholder = entry.place(finding.pointer) in reported
+            if not is_placeholder and not self._is_covered(entry, finding):
                 self._add(entry, finding)
-
-    def _is_placeholder(self, entry: Entry, finding: Finding) -> bool:
-        """Return whether a placeholder is reported in the place of a finding."""
-        place = entry.place(finding.pointer)
-        return any(d.code == placeholders.CODE and d.place == place for d in self.diagnostics)
 
     def _drop_stale_lock_entries(self, lock: Lock) -> None:
         from reconciler.desired.lock import drop_stale_entries

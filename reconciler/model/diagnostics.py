@@ -8,6 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+from reconciler.model.text.quoting import shorten_middle
+
+TEXT_MAX: Final = 2_000
+"""Characters of a message, a field or a hint; names of a file can be as long as the file."""
 
 
 class Severity(StrEnum):
@@ -44,6 +50,12 @@ class Diagnostic:
     place: Place | None = None
     path: str = ""
     hint: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("message", "path", "hint"):
+            text = getattr(self, name)
+            if len(text) > TEXT_MAX:
+                object.__setattr__(self, name, shorten_middle(text, TEXT_MAX))
 
     def __str__(self) -> str:
         where = f"{self.place}: " if self.place else ""

@@ -6,8 +6,8 @@ finding has the field path that the API server would name, or a finer one below 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from reconciler.desired.rules.nodepool import PREDICATES, Predicate
 from reconciler.desired.rules.runtime import RUNTIME
@@ -26,6 +26,7 @@ _VALUE_RULES = frozenset(
     {"requirement-in-values", "requirement-not-in-values", "requirement-min-values"}
 )
 """Rules about the value of the field that they name; the others are about its presence."""
+_TYPES: Final[Mapping[str, type]] = {"array": list, "object": dict, "string": str}
 
 
 def check_rules(name: str, data: Any, faulty: list[Finding]) -> list[Finding]:
@@ -95,6 +96,8 @@ def _schema_checks(
 ) -> Iterator[Iterator[Finding]]:
     """Yield the checks of every rule at ``node`` and below, for the existing data."""
     node = resolve_reference(schema, node)
+    if not isinstance(data, _TYPES.get(str(node.get("type")), object)):
+        return  # the schema rejects it; the letters of a text are no items of a list
     for rule in node.get("x-kubernetes-validations", ()):
         if "oldSelf" not in rule["rule"]:
             yield _violations(rule["name"], predicates[rule["name"]], data, pointer)

@@ -97,7 +97,7 @@ def _merge_containers(added: list[JsonDict], patches: list[JsonDict]) -> list[Js
             unnamed.append({"name": f"container-{len(unnamed)}", **patch})
             continue
         changed = {**(known or {}), **patch}
-        if known is not None and not patch.get("resources"):
+        if known is not None and "resources" in known and not patch.get("resources"):
             changed["resources"] = known["resources"]
         merged[str(name)] = changed
     # A container that an operator adds comes after the object's own: the first one is the main one.

@@ -19,6 +19,17 @@ def quote_value(value: object, width: int = WIDTH) -> str:
     return f'"{text if text.isprintable() else _escape(text)}"'
 
 
+def shorten_middle(text: str, width: int) -> str:
+    """Return a text without its middle, if it has more than ``width`` characters.
+
+    A name of any length may be in a sentence: its start and its end say what is wrong.
+    """
+    if len(text) <= width:
+        return text
+    end = (width - 1) // 2
+    return f"{text[: width - 1 - end]}…{text[-end:]}"
+
+
 def _truncate(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
