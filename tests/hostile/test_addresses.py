@@ -171,6 +171,21 @@ def test_a_schema_reads_nothing_outside_itself(
     assert listener.connections == 0
 
 
+@attack(Threat.RENDERING, "a Helm that reads the schemas of packed dependencies in any case")
+@pytest.mark.parametrize("version", ["v3.8.0", "v3.15.4"])
+def test_a_helm_that_cannot_leave_out_schemas_is_not_used(version: str, tmp_path: Path) -> None:
+    """Guard: the least version of Helm in ``_VERSIONS``."""
+    helm = tmp_path / "helm"
+    words = f"version) echo {version};; *) touch {tmp_path}/ran;;"
+    helm.write_text(f"#!/bin/sh\ncase $1 in {words} esac\n")
+    helm.chmod(0o755)
+    renderer = CommandLineRenderer({Tool.HELM: str(helm)})
+    build = RenderBuild(Tool.HELM, {"c/Chart.yaml": b"name: a\n", "c/charts/d.tgz": b""}, "c")
+    with pytest.raises(RenderError, match="too old"):
+        renderer.render(build)
+    assert not (tmp_path / "ran").exists()
+
+
 @attack(Threat.RENDERING, "a schema of a chart's values that Helm reads although it is no JSON")
 @pytest.mark.parametrize(
     "content",

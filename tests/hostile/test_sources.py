@@ -481,7 +481,7 @@ def test_each_limit_of_a_tool_ends_it_alone(
 @attack(Threat.RENDERING, "hundreds of sources that each take nearly the time of one")
 def test_all_sources_together_have_a_limit_of_time(tmp_path: Path) -> None:
     helm = tmp_path / "helm"
-    helm.write_text('#!/bin/sh\ncase $1 in version) echo v3.15.0;; *) echo "kind: A";; esac\n')
+    helm.write_text('#!/bin/sh\ncase $1 in version) echo v3.16.0;; *) echo "kind: A";; esac\n')
     helm.chmod(0o755)
     renderer = CommandLineRenderer({Tool.HELM: str(helm)}, limits=RunLimits(total_seconds=0))
     build = RenderBuild(Tool.HELM, {"chart/Chart.yaml": b"name: a\n"}, "chart")

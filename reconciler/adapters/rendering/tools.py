@@ -25,11 +25,10 @@ _INSTEAD: Final[Mapping[Tool, str]] = {
     Tool.KUSTOMIZE: "kustomize build",
     Tool.HELM: "helm template",
 }
-_VERSIONS: Final[Mapping[Tool, tuple[int, int]]] = {Tool.KUSTOMIZE: (4, 5), Tool.HELM: (3, 8)}
+# Older versions of Helm read any file and server that the schema of a packed dependency names.
+_VERSIONS: Final[Mapping[Tool, tuple[int, int]]] = {Tool.KUSTOMIZE: (4, 5), Tool.HELM: (3, 16)}
 _VERSION: Final = re.compile(r"v(\d+)\.(\d+)(?:\.\d+)?")
 _KUSTOMIZE_VERSION: Final = re.compile(r"Kustomize Version: v(\d+)\.(\d+)")
-_SKIPS_SCHEMAS: Final = (3, 16)
-"""The first version of Helm with ``--skip-schema-validation``."""
 _NO_PROXY: Final = "http://127.0.0.1:1"
 """A proxy that does not exist, on a port that only the administrator can listen on."""
 _KUBE_VERSION: Final = "1.33.0"
@@ -49,14 +48,10 @@ _COMMANDS: Final[Mapping[Tool, tuple[str, ...]]] = {
 
 
 class RenderProgram(NamedTuple):
-    """A tool of this machine: its absolute path, and the words that select its command.
-
-    ``skips_schemas`` is whether it has an option that ignores the schemas of values.
-    """
+    """A tool of this machine: its absolute path, and the words that select its command."""
 
     path: str
     words: tuple[str, ...] = ()
-    skips_schemas: bool = False
 
 
 def _program_at(path: str, tool: Tool) -> RenderProgram:
@@ -120,7 +115,7 @@ class CommandLineRenderer:
             os.mkdir(tree)
             _write_files(tree, build.files)
             line = [program.path, *program.words, *_arguments(build, tree)]
-            if program.skips_schemas and any(path.endswith(".tgz") for path in build.files):
+            if any(path.endswith(".tgz") for path in build.files):
                 line.append("--skip-schema-validation")  # those in archives were not checked
             try:
                 done = run_isolated(
@@ -153,8 +148,7 @@ class CommandLineRenderer:
         for program in candidates:
             version = self._version(program, tool)
             if version is not None and version >= _VERSIONS[tool]:
-                skips = tool is Tool.HELM and version >= _SKIPS_SCHEMAS
-                return program._replace(skips_schemas=skips)
+                return program
             unusable = f"{program.path} is {'not usable' if version is None else 'too old'}"
         least = ".".join(map(str, _VERSIONS[tool]))
         message = unusable or f"{tool.value} is not installed or not on PATH"
