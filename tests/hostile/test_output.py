@@ -278,6 +278,15 @@ def test_markdown_keeps_any_text_within_its_cell(text: str) -> None:
         assert [t.content for t in tokens if t.type == "inline"][3:] == ["end"]
 
 
+@attack(Threat.OUTPUT, "a command of GitLab or of a bot at the start of a line of a comment")
+@pytest.mark.parametrize("text", ["/approve", " /close", "x\n/label ~y", "\u2028/merge", "//x"])
+def test_no_line_of_markdown_begins_with_a_command(text: str) -> None:
+    """Guard: the entity for a slash at the start in ``markdown_text``."""
+    for shown in (markdown_text(text), markdown_code(text)):
+        assert not any(line.lstrip().startswith("/") for line in shown.splitlines())
+    assert "/approve" in MarkdownIt().render(markdown_text("/approve"))
+
+
 def test_a_comment_with_the_longest_names_fits() -> None:
     text = render_markdown(hostile(PLANS["pull_request"](), "@" * 5000))
     assert len(text) <= CHARACTERS_MAX

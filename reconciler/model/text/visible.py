@@ -150,7 +150,9 @@ def markdown_text(text: str) -> str:
     """
     line = one_line(text).translate(_NO_MARKS)
     broken = _REFERENCE.sub(_break_reference, line)
-    return "".join(_ENTITIES.get(c, c) for c in broken)
+    shown = "".join(_ENTITIES.get(c, c) for c in broken)
+    # at the start of a line, GitLab and many bots read a command, such as /approve
+    return f"&#47;{shown[1:]}" if shown.startswith("/") else shown
 
 
 def _break_reference(match: re.Match[str]) -> str:
