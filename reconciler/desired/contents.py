@@ -1,15 +1,17 @@
-"""What the files of a fleet contain, in one line."""
+"""What the files of a fleet contain: in one line, and whether a plan depends on it."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Final
 
 from reconciler.desired.fleet import Fleet
-from reconciler.desired.workloads.kinds import KindTable, kind_table
+from reconciler.desired.workloads.entries import is_of_policies
+from reconciler.desired.workloads.kinds import BUILT_IN, KindTable, kind_table
 from reconciler.desired.workloads.shape import count_pods
 from reconciler.model.text.counting import format_count
-from reconciler.source.resource import Resource
+from reconciler.source.resource import Resource, group_of
 
 _SCALED_BY_NOTHING: Final = frozenset({"Deployment", "StatefulSet", "ReplicaSet", "Pod", "Job"})
 _NO_WORKLOADS: Final = frozenset(
@@ -17,6 +19,28 @@ _NO_WORKLOADS: Final = frozenset(
     | {"DaemonSet", "PersistentVolume", "PersistentVolumeClaim"}
 )
 """Kinds that do not change the number of pods to place."""
+_VERSION: Final = re.compile(rb"""^"?apiVersion"?:[ \t]++["']?([\w./-]++)""", re.MULTILINE)
+_KIND: Final = re.compile(rb"""^"?kind"?:[ \t]++["']?(\w++)""", re.MULTILINE)
+_JSON: Final = (b"{", b"[")
+_CONTAINERS: Final = b"containers"
+
+
+def seems_to_have_workload(content: bytes) -> bool:
+    """Return whether a file that is not parsed has an object that pods depend on, by its kinds."""
+    versions = {version.decode() for version in _VERSION.findall(content)}
+    kinds = {kind.decode() for kind in _KIND.findall(content)}
+    return any(BUILT_IN.reads(version, kind) for version in versions for kind in kinds)
+
+
+def may_have_pods(content: bytes) -> bool:
+    """Return whether a file that is not parsed may change the pods of a plan.
+
+    Besides the known kinds, others may contain templates of pods, but for policies.
+    """
+    if content.lstrip().startswith(_JSON) or seems_to_have_workload(content):
+        return True
+    groups = {group_of(version.decode()) for version in _VERSION.findall(content)}
+    return _CONTAINERS in content and not all(map(is_of_policies, groups))
 
 
 def count_objects(fleet: Fleet) -> str:

@@ -13,14 +13,20 @@ from reconciler.adapters.git.folder import read_folder
 from reconciler.adapters.kubernetes.kinds import Kind
 from reconciler.assembly.inputs.manifests import shown_states
 from reconciler.catalog.regions import region_of_pools
+from reconciler.desired.contents import seems_to_have_workload
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.migration import controller
 from reconciler.desired.migration.controller import CONFIG_MAP
-from reconciler.desired.sources.detection import UNLISTED, folder_of_one, overlays_of
+from reconciler.desired.sources.detection import (
+    AMBIGUOUS,
+    AMBIGUOUS_WORKLOADS,
+    UNLISTED,
+    folder_of_one,
+    overlays_of,
+)
 from reconciler.desired.terraform.environments import ASSUMED
 from reconciler.desired.terraform.modules import CONDITION, DISABLED, FoundText
 from reconciler.desired.terraform.variables import SEVERAL
-from reconciler.desired.workloads.kinds import BUILT_IN
 from reconciler.initialization.charts import (
     NO_CHARTS,
     ChartRenderings,
@@ -56,8 +62,6 @@ if TYPE_CHECKING:
 
 _TEMPLATED: Final = b"{{"
 _UNQUOTED: Final = re.compile(rb"^[ \t-]*+(?:(?<=[ \t])\{\{|[^\s#\"']++[ \t]++\{\{)", re.MULTILINE)
-_VERSION: Final = re.compile(rb"""^apiVersion:[ \t]++["']?([\w./-]++)""", re.MULTILINE)
-_KIND: Final = re.compile(rb"""^kind:[ \t]++["']?(\w++)""", re.MULTILINE)
 _RENDER: Final = "render the template first, such as with `helm template` or `envsubst`"
 _REGION: Final = "topology.kubernetes.io/region"
 _NODES: Final = "/api/v1/nodes"
@@ -135,10 +139,14 @@ def _read_folder(
     if path != "-" and os.path.isdir(path):
         templates = read_templates(path, prefer, region, takes_disabled=takes_disabled)
         renderings = [*templates.releases, *charts.renderings]
-        expanded = _expand(path, expanded, templates, renderings, takes_disabled=takes_disabled)
+        expanded = _expand(
+            path, expanded, templates, renderings, prefer, takes_disabled=takes_disabled
+        )
     items, unread, other_files = _read_objects(expanded.files)
     notes = [finding for finding in expanded.refused if finding.code in _TO_COMPLETE]
-    refused = [finding for finding in expanded.refused if finding.code not in _TO_COMPLETE]
+    notes += [_to_prefer(f) for f in expanded.refused if f.code == AMBIGUOUS_WORKLOADS]
+    handled = (*_TO_COMPLETE, AMBIGUOUS_WORKLOADS)
+    refused = [finding for finding in expanded.refused if finding.code not in handled]
     found = collect(items, prefer)
     found.left_out[:0] = dict.fromkeys(map(_as_warning, [*refused, *unread]))
     found.notes += [*charts.notes, *notes]
@@ -161,13 +169,14 @@ def _expand(
     given: _Expanded,
     templates: TemplateObjects,
     renderings: Sequence[Rendering],
+    prefer: Sequence[str],
     *,
     takes_disabled: bool,
 ) -> _Expanded:
     """Return the files of a folder with those that its sources and ``templates`` make."""
     from reconciler.assembly.inputs.rendering import expanded_folder
 
-    files, refused = expanded_folder(path, given.files, given.refused, renderings)
+    files, refused = expanded_folder(path, given.files, given.refused, renderings, prefer)
     _expect_one_overlay(path, refused)
     unlisted = {f.place.file for f in refused if f.code == UNLISTED and f.place is not None}
     if takes_disabled and unlisted:
@@ -197,18 +206,11 @@ def _read_objects(
         items += objects
         if any(word in file.content for word in _RELEVANT):
             unread += [_explain_template(file, finding) for finding in findings]
-        elif findings and _has_workload(file.content):
+        elif findings and seems_to_have_workload(file.content):
             unread.append(_explain_template(file, findings[0]))
         elif findings:
             other_files.add(file.path)
     return items, unread, other_files
-
-
-def _has_workload(content: bytes) -> bool:
-    """Return whether a file that cannot be read seems to have an object that a plan depends on."""
-    versions = {version.decode() for version in _VERSION.findall(content)}
-    kinds = {kind.decode() for kind in _KIND.findall(content)}
-    return any(BUILT_IN.reads(version, kind) for version in versions for kind in kinds)
 
 
 def expect_nodes(origin: FleetOrigin, path: str | None) -> None:
@@ -254,13 +256,22 @@ def _taken_over(finding: Diagnostic) -> Diagnostic:
 
 def _expect_one_overlay(path: str, findings: Sequence[Diagnostic]) -> None:
     for finding in findings:
-        if finding.code == "ambiguous-source":
-            first = os.path.join(path, folder_of_one(overlays_of(finding)))
+        if finding.code == AMBIGUOUS:
+            first = folder_of_one(overlays_of(finding))
             raise UsageError(
                 finding.message,
                 where="--from",
-                remedy=f"nothing was written; pass one of them, such as --from {first}",
+                remedy="nothing was written; pass one of them, such as --from "
+                f"{os.path.join(path, first)}, or keep the rest of the folder and choose one, such "
+                f"as --prefer {first}",
             )
+
+
+def _to_prefer(finding: Diagnostic) -> Diagnostic:
+    """Return the finding on overlays of workloads with the option that chooses one."""
+    first = folder_of_one(overlays_of(finding))
+    hint = f"none is taken over; name one, such as --prefer {first}"
+    return replace(finding, severity=Severity.WARNING, hint=hint)
 
 
 def _read_files(path: str) -> tuple[list[SourceFile], list[Diagnostic]]:

@@ -146,6 +146,77 @@ def test_init_asks_which_overlay_and_takes_over_the_named_one(
     assert set(taken()) == {"EC2NodeClass default", "NodePool general", "Deployment web"}
 
 
+WORKLOADS = {
+    "karpenter/all.yaml": f"{POOL}---\n{CLASS}",
+    "apps/base/kustomization.yaml": "resources: [web.yaml]\n",
+    "apps/base/web.yaml": WEB,
+} | {f"apps/overlays/{name}/kustomization.yaml": overlay() for name in ("prod", "staging")}
+"""NodePools beside the overlays of workloads."""
+TEMPLATE = """\
+apiVersion: {group}/v1
+kind: {kind}
+metadata: {{name: a}}
+spec: {{template: {{spec: {{containers: []}}}}}}
+"""
+
+
+@needs_kustomize
+def test_sources_to_name_include_the_nodes_beside_overlays(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, WORKLOADS)
+    (found,) = [f for f in findings(".", capsys) if f["severity"] == "error"]
+    assert found["code"] == "ambiguous-workloads"
+    assert "pass the folder of one" not in found["hint"], "it has no nodes"
+    named = found["hint"].partition("all that is read: ")[2]
+    assert named == "sources: [{folder: karpenter}, {kustomization: apps/overlays/prod}]"
+    write(work, {"reconciler.yaml": named})
+    assert pods(plan(".", capsys)) == 1
+
+
+@needs_kustomize
+def test_init_prefers_an_overlay_and_keeps_the_rest_of_the_folder(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, below("given", WORKLOADS))
+    assert init("given") == 0
+    printed = capsys.readouterr().out.partition("Complete by hand (1)")[2]
+    assert "none is taken over; name one, such as --prefer apps/overlays/prod" in printed
+    assert "Deployment web" not in taken()
+    shutil.rmtree("fleet")
+    assert init("given", "--prefer", "apps/overlays/prod") == 0
+    assert {"Deployment web", "NodePool general"} <= set(taken())
+
+
+@needs_kustomize
+def test_init_prefers_an_overlay_of_nodes(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {f"given/overlays/{n}/kustomization.yaml": overlay() for n in ("prod", "staging")}
+    files["given/other/web.yaml"] = WEB.replace("name: web,", "name: other,")
+    write(work, below("given", BASE) | files)
+    assert init("given") == 1
+    assert "choose one, such as --prefer overlays/prod\n" in capsys.readouterr().err
+    assert init("given", "--prefer", "overlays/prod") == 0
+    assert {"Deployment other", "Deployment web", "NodePool general"} <= set(taken())
+
+
+@needs_kustomize
+@pytest.mark.parametrize(
+    ("object_", "is_asked"),
+    [
+        (TEMPLATE.format(group="kyverno.io", kind="ClusterPolicy"), False),
+        ("apiVersion: v1\nkind: Service\nmetadata: {name: a}\n", False),
+        (TEMPLATE.format(group="example.com", kind="Widget"), True),
+        ('{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}}', True),
+        ("apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: a}\n", True),
+    ],
+)
+def test_overlays_that_no_plan_depends_on_need_no_choice(
+    object_: str, is_asked: bool, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, {**WORKLOADS, "apps/base/web.yaml": object_})
+    assert ("ambiguous-workloads" in codes(".", capsys)) == is_asked
+
+
 @needs_kustomize
 def test_a_base_above_is_read_although_it_names_a_chart_from_elsewhere(
     work: Path, capsys: pytest.CaptureFixture[str]
@@ -590,6 +661,19 @@ def test_a_generator_that_needs_a_cluster_or_a_service_is_named(
     assert "sources: [{kustomization: FOLDER}]" in found["hint"]
 
 
+def test_a_path_with_the_label_of_an_unknown_cluster_asks_for_the_cluster(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = """'envs/{{ index .metadata.labels "env" }}'"""
+    text = APPLICATION_SET.replace("{generator}", "{clusters: {}}").replace("'workloads'", path)
+    write(work, {"apps/set.yaml": text, "nodes/all.yaml": POOL + "---\n" + CLASS,
+                 "envs/prod/web.yaml": WEB})  # fmt: skip
+    (found,) = [f for f in findings(".", capsys) if f["code"] == "remote-source"]
+    assert "depends on a value that is not in this repository" in found["message"]
+    assert "add the Secret of the cluster" in found["hint"]
+    assert "sources: [{kustomization: FOLDER}]" in found["hint"]
+
+
 def test_a_selector_of_every_cluster_selects_that_of_the_fleet(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -670,8 +754,15 @@ def test_of_overlays_in_folders_of_an_environment_that_folder_is_proposed(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(work, TWO_GROUPS)
+    hints = {f["code"]: f["hint"] for f in findings(".", capsys) if f["severity"] == "error"}
+    assert set(hints) == {"ambiguous-source", "ambiguous-workloads"}
+    for hint in hints.values():
+        assert hint.startswith("pass the folder of one, such as envs/a, or ")
+        assert "[{kustomization: envs/a/apps}, {kustomization: envs/a/nodes}]" in hint
     assert init(".") == 1
-    assert "such as --from ./envs/a\n" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "such as --from ./envs/a, " in printed
+    assert printed.endswith("such as --prefer envs/a\n")
     subprocess.run(["git", "init", "-q", "."], check=True, cwd=work)
     assert init("envs/a") == 0
     assert set(taken()) == {

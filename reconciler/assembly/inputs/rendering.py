@@ -75,11 +75,12 @@ def _leaving(findings: Sequence[Diagnostic]) -> tuple[int, int]:
     return codes.count("outside-source"), codes.count("remote-source")
 
 
-def expansion(source: Source | None = None, renderings: Sequence[Rendering] = ()) -> Expand:
+def expansion(
+    source: Source | None = None, renderings: Sequence[Rendering] = (), prefer: Sequence[str] = ()
+) -> Expand:
     """Return what renders the files of a source, with the tools of this machine.
 
-    ``renderings`` are further ones, with folders relative to the fleet folder.
-
+    ``renderings`` and ``prefer`` are those of ``expand``, relative to the fleet folder.
     ``RECONCILER_KUSTOMIZE`` and ``RECONCILER_HELM`` name them, otherwise PATH does; a program in
     the repository is never used.
     """
@@ -90,12 +91,10 @@ def expansion(source: Source | None = None, renderings: Sequence[Rendering] = ()
     def expand_content(content: SourceContent, tree: Tree, below: str) -> SourceContent:
         if not renderings and not has_sources(content.files):
             return content
-        found = expand(content.files, tree, below, _renderer(path), renderings)
-        diagnostics = (*content.diagnostics, *found.findings)
-        leaving = _leaving(found.findings)
+        found = expand(content.files, tree, below, _renderer(path), renderings, prefer)
         return replace(
-            content, files=found.files, diagnostics=diagnostics, leaving=leaving,
-            commands=found.commands,
+            content, files=found.files, diagnostics=(*content.diagnostics, *found.findings),
+            leaving=_leaving(found.findings), commands=found.commands,
         )  # fmt: skip
 
     return expand_content
@@ -103,7 +102,7 @@ def expansion(source: Source | None = None, renderings: Sequence[Rendering] = ()
 
 def expanded_folder(
     path: str, files: Sequence[SourceFile], refused: Sequence[Diagnostic],
-    renderings: Sequence[Rendering] = (),
+    renderings: Sequence[Rendering] = (), prefer: Sequence[str] = (),
 ) -> tuple[list[SourceFile], list[Diagnostic]]:  # fmt: skip
     """Return the files of a folder on disk after rendering, and all findings."""
     if not renderings and not has_sources(files):
@@ -112,7 +111,7 @@ def expanded_folder(
     from reconciler.adapters.git.source import SourceContent, WorkingTree, expand_folder
 
     content = SourceContent(tuple(files), tuple(refused), GitRevision())
-    found = expand_folder(content, path, expansion(WorkingTree(path), renderings))
+    found = expand_folder(content, path, expansion(WorkingTree(path), renderings, prefer))
     return list(found.files), list(found.diagnostics)
 
 
@@ -133,17 +132,17 @@ def _renderer(path: str) -> Renderer:
 
 def expand(
     files: Sequence[SourceFile], tree: Tree, below: str, renderer: Renderer,
-    renderings: Sequence[Rendering] = (),
+    renderings: Sequence[Rendering] = (), prefer: Sequence[str] = (),
 ) -> Expanded:  # fmt: skip
     """Return the fleet in folder ``below`` of the tree after rendering.
 
     ``files`` are those of the folder as they are, ``renderings`` those that something else than
-    its files asks for.
+    its files asks for. Of overlays that share a base, the one below a path of ``prefer`` counts.
     """
     metered = MeteredTree(tree)
-    detected = detect(files, metered, below)
-    asked = [replace(r, folder=posixpath.normpath(posixpath.join(below, r.folder)))
-             for r in renderings]  # fmt: skip
+    detected = detect(files, metered, below, prefer)
+    folders = [posixpath.normpath(posixpath.join(below, r.folder)) for r in renderings]
+    asked = [replace(r, folder=f) for r, f in zip(renderings, folders, strict=True)]
     return _Expansion(metered, below, renderer, detected, asked).run()
 
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from reconciler.desired.contents import may_have_pods
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.sources import listed
 from reconciler.desired.sources.chart import CHART
@@ -21,6 +22,7 @@ from reconciler.desired.sources.tree import OutsideTreeError, TreeLimitError
 from reconciler.desired.sources.work import MeteredTree
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
+from reconciler.model.text.paths import is_below
 from reconciler.source.document import Document
 from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
 
@@ -36,7 +38,7 @@ _LISTED_MAX: Final = 8
 _HELMFILES: Final = ("helmfile.yaml", "helmfile.yml", "helmfile.yaml.gotmpl")
 
 AMBIGUOUS: Final = "ambiguous-source"
-_AMBIGUOUS_WORKLOADS: Final = "ambiguous-workloads"
+AMBIGUOUS_WORKLOADS: Final = "ambiguous-workloads"
 
 
 class Alternatives(NamedTuple):
@@ -75,8 +77,13 @@ def has_sources(files: Iterable[SourceFile]) -> bool:
     return False
 
 
-def detect(files: Sequence[SourceFile], tree: MeteredTree, below: str) -> Detected:
-    """Return the sources of the fleet whose folder is ``below`` in the tree."""
+def detect(
+    files: Sequence[SourceFile], tree: MeteredTree, below: str, prefer: Sequence[str] = ()
+) -> Detected:
+    """Return the sources of the fleet whose folder is ``below`` in the tree.
+
+    Of overlays that share a base, the one below a path of ``prefer`` counts.
+    """
     stated = listed.stated_sources(files)
     if stated is not None:
         return _detect_stated(files, tree, below, *stated)
@@ -92,7 +99,7 @@ def detect(files: Sequence[SourceFile], tree: MeteredTree, below: str) -> Detect
         place = Place(posixpath.normpath(f"{chart}/{CHART}"), 1, 1)
         found.renderings.append(Rendering(path, Tool.HELM, place))
     found.findings += _helmfiles(charts, tree, below)
-    found.renderings += _roots(closures, files, below, found)
+    found.renderings += list(_roots(closures, files, below, found, prefer))
     return found
 
 
@@ -192,12 +199,17 @@ def tree_finding(error: OutsideTreeError | TreeLimitError, place: Place) -> Diag
 
 
 def _roots(
-    closures: dict[str, Closure], files: Sequence[SourceFile], below: str, found: Detected
+    closures: dict[str, Closure],
+    files: Sequence[SourceFile],
+    below: str,
+    found: Detected,
+    prefer: Sequence[str],
 ) -> Iterator[Rendering]:
     """Yield the kustomizations that no other one refers to.
 
-    Several that share a base are alternatives, such as overlays for staging and production: none is
-    chosen, because that would be a guess.
+    Several that share a base are alternatives, such as overlays for staging and production: only
+    ``prefer`` chooses one, because anything else would be a guess. Those without an object that a
+    plan depends on, such as policies, are left out.
     """
     referred = {f for path, c in closures.items() for f in c.folders if f != path}
     components = {
@@ -206,28 +218,92 @@ def _roots(
         if _is_kustomization(f.path) and _COMPONENT in f.content
     }
     roots = {p: c for p, c in sorted(closures.items()) if p not in referred | components}
+    several: list[list[str]] = []
     for group in _alternatives(roots):
-        if len(group) == 1:
-            path = group[0]
-            yield Rendering(path, Tool.KUSTOMIZE, place_of_kustomization(roots[path], below))
+        if len(group) > 1 and not any(_may_count(roots[path]) for path in group):
             continue
-        shown = [posixpath.relpath(path, below) for path in group]
+        shown = {posixpath.relpath(path, below): path for path in group}
+        if (chosen := _chosen(shown, prefer)) is None:
+            several.append(group)
+            continue
+        path = shown[chosen]
+        yield Rendering(path, Tool.KUSTOMIZE, place_of_kustomization(roots[path], below))
+    of_nodes = {p for p, c in roots.items() if any(map(_NODES.search, c.files.values()))}
+    named = _sources_to_name(several, of_nodes, files, below, found)
+    for group in several:
+        names = [posixpath.relpath(path, below) for path in group]
         place = place_of_kustomization(roots[group[0]], below)
-        is_of_nodes = any(_NODES.search(c) for p in group for c in roots[p].files.values())
-        finding = ambiguous(shown, place, is_of_nodes=is_of_nodes)
+        code = AMBIGUOUS_WORKLOADS if of_nodes.isdisjoint(group) else AMBIGUOUS
+        first = folder_of_one(names)
+        is_fleet = any(is_below(posixpath.relpath(path, below), first) for path in of_nodes)
+        finding = _ambiguous(names, place, code, "" if named and not is_fleet else first, named)
         found.alternatives.append(Alternatives(tuple(group), finding))
 
 
-def ambiguous(shown: Sequence[str], place: Place, *, is_of_nodes: bool) -> Diagnostic:
-    """Return the finding that one of several overlays has to be named."""
+def _may_count(closure: Closure) -> bool:
+    """Return whether a kustomization may have an object that a plan depends on."""
+    return bool(closure.findings) or any(
+        _NODES.search(content)
+        or any(group in content for group in _GITOPS)
+        or may_have_pods(content)
+        for content in closure.files.values()
+    )
+
+
+def _chosen(overlays: Collection[str], prefer: Sequence[str]) -> str | None:
+    """Return the overlay that counts: the only one, or the only one below a preferred path."""
+    for path in (".", *prefer):
+        preferred = [name for name in overlays if is_below(name, posixpath.normpath(path))]
+        if len(preferred) == 1:
+            return preferred[0]
+    return None
+
+
+def _sources_to_name(
+    several: Sequence[Sequence[str]],
+    of_nodes: Collection[str],
+    files: Sequence[SourceFile],
+    below: str,
+    found: Detected,
+) -> str:
+    """Return the ``sources`` with all that makes nodes and the first of each kind of overlays.
+
+    It is empty if a single entry is enough, or if there are too many.
+    """
+    paths = {posixpath.normpath(posixpath.join(below, f.path)) for f in files if _makes_nodes(f)}
+    charts = [r.folder for r in found.renderings if r.tool is Tool.HELM]
+    unread = {path for group in several for path in group}
+    items = [("folder", _folder(f.path)) for f in found.plain if _makes_nodes(f)]
+    items += [("chart", c) for c in charts if any(is_below(path, c) for path in paths)]
+    items += [("kustomization", path) for path in sorted(set(of_nodes) - unread)]
+    items += [("kustomization", group[0]) for group in several]
+    named = [(k, p if k == "folder" else posixpath.relpath(p, below)) for k, p in items]
+    named = list(dict.fromkeys(named))
+    if not 1 < len(named) <= _LISTED_MAX:
+        return ""
+    return ", ".join(f"{{{kind}: {path}}}" for kind, path in named)
+
+
+def _makes_nodes(file: SourceFile) -> bool:
+    return _NODES.search(file.content) is not None
+
+
+def _ambiguous(
+    shown: Sequence[str], place: Place, code: str, folder: str, named: str
+) -> Diagnostic:
+    """Return the finding that one of several overlays has to be named.
+
+    ``folder`` is that to plan instead, if one is enough, and ``named`` are the sources to list if
+    the overlay alone is not.
+    """
     names = ", ".join(shown[:_LISTED_MAX])
     more = f" and {len(shown) - _LISTED_MAX} more" if len(shown) > _LISTED_MAX else ""
     message = f"{len(shown)} overlays share a base: {names}{more}; one of them has to be named"
-    hint = (
-        f"pass the folder of one, such as {folder_of_one(shown)}, or name it in reconciler.yaml: "
-        f"sources: [{{kustomization: {shown[0]}}}]"
-    )
-    code = AMBIGUOUS if is_of_nodes else _AMBIGUOUS_WORKLOADS
+    hint = f"name it in reconciler.yaml: sources: [{{kustomization: {shown[0]}}}]"
+    if named:
+        hint = f"name it in reconciler.yaml, which then lists all that is read: sources: [{named}]"
+    if folder:
+        hint = f"pass the folder of one, such as {folder}, or {hint}"
     return Diagnostic(Severity.ERROR, code, message, place, hint=hint)
 
 

@@ -48,6 +48,7 @@ _KUSTOMIZE_FIELDS: Final = (
 )
 _APPLICATIONS_MAX: Final = 200
 _COUNT: Final = re.compile(r"[0-9]{1,9}")
+_UNKNOWN_VALUES: Final = ("{{", "${")
 _NAME_MAX: Final = 253
 """The length of the longest name that Kubernetes accepts."""
 
@@ -179,6 +180,12 @@ def _outside(entry: Entry, pointer: Pointer, path: str) -> Diagnostic:
 def _elsewhere(entry: Entry, pointer: Pointer, path: str) -> Diagnostic:
     message = f"path {quote_value(path)} is not in this repository; its objects are not read"
     hint = "render it there, and pass the result with -f"
+    if any(mark in path for mark in _UNKNOWN_VALUES):
+        message = f"path {quote_value(path)} depends on a value that is not in this repository; "
+        message += "its objects are not read"
+        hint = "list the folder in reconciler.yaml, such as sources: [{kustomization: FOLDER}]"
+        if entry.kind == "ApplicationSet":
+            hint = f"add the Secret of the cluster without its credentials, or {hint}"
     return _note(entry, pointer, "remote-source", message, hint)
 
 

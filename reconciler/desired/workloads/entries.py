@@ -36,13 +36,18 @@ _NODE_OWNERS: Final = ("Node", "DaemonSet")
 
 _RENDERED_GROUPS: Final = ("fluxcd.io", "argoproj.io")
 """Their objects have the values of charts; what is not rendered of them is a finding already."""
-_POLICY_GROUPS: Final = (
-    "kyverno.io", "gatekeeper.sh", "apiextensions.k8s.io", "admissionregistration.k8s.io",
-    "kubewarden.io", "kustomize.config.k8s.io", "resources.gatekeeper.sh",
+_POLICY_GROUPS: Final = frozenset(
+    {"kyverno.io", "gatekeeper.sh", "apiextensions.k8s.io", "admissionregistration.k8s.io",
+     "kubewarden.io", "kustomize.config.k8s.io", "resources.gatekeeper.sh"}
 )  # fmt: skip
 """Groups whose objects contain parts of pods as patterns, not as templates."""
 
 _DEPTH_MAX: Final = 12
+
+
+def is_of_policies(group: str) -> bool:
+    """Return whether the objects of a group contain parts of pods as patterns only."""
+    return any(group == g or group.endswith(f".{g}") for g in _POLICY_GROUPS)
 
 
 class WorkloadEntries(NamedTuple):
@@ -149,7 +154,7 @@ def pods_in(api_version: str, data: object) -> str:
     It is a list of containers, or the CPU or memory that containers of an operator get.
     """
     group = group_of(api_version)
-    if any(group == g or group.endswith(f".{g}") for g in _POLICY_GROUPS):
+    if is_of_policies(group):
         return ""
     if _has_containers(data, _DEPTH_MAX):
         return "a pod template"

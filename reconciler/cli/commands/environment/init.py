@@ -111,7 +111,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--ci", choices=_CI, metavar="SERVICE", help=f"CI service: {', '.join(_CI)}")
     add(
         "--prefer", action="append", default=[], metavar="PATH",
-        help="of several objects with one name, take over the one below PATH (repeatable)",
+        help="of several objects with one name, or overlays of one base, take over the one below "
+        "PATH (repeatable)",
     )  # fmt: skip
     add(
         "--values", action="append", default=[], metavar="FILE",
