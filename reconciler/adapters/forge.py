@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from reconciler.adapters.http import HttpClient, HttpError, Reply, ReplyLimits, Retries, url_problem
 from reconciler.model.errors import ReconcilerError, UsageError
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_mapping, as_text
 from reconciler.model.text.identifiers import commit_or_empty, number_or_empty
 from reconciler.source.schema import value_at
 
@@ -267,10 +267,6 @@ def post_comment(forge: Forge, marker: str, body: Callable[[str], str]) -> Poste
         )  # it was deleted in between
 
 
-def _text_or_empty(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
 @dataclass
 class GitHub:
     """The comments of a pull request on GitHub. ``repository`` is ``OWNER/NAME``.
@@ -298,7 +294,7 @@ class GitHub:
             if error.status != FORBIDDEN:
                 raise
             return ACTIONS_BOT
-        return _text_or_empty(user.get("login")) if isinstance(user, dict) else ""
+        return as_text(user.get("login")) if isinstance(user, dict) else ""
 
     def comments(self) -> list[Comment]:
         return [self._comment(c) for c in self.api.pages(f"{self._issues}/{self.number}/comments")]
@@ -329,12 +325,12 @@ class GitHub:
 
     @staticmethod
     def _comment(data: object) -> Comment:
-        found: JsonDict = data if isinstance(data, dict) else {}
+        found: JsonDict = as_mapping(data)
         user = found.get("user")
         login = user.get("login") if isinstance(user, dict) else ""
         return Comment(
-            number_or_empty(found.get("id")), _text_or_empty(login),
-            _text_or_empty(found.get("body")), _text_or_empty(found.get("html_url")),
+            number_or_empty(found.get("id")), as_text(login),
+            as_text(found.get("body")), as_text(found.get("html_url")),
         )  # fmt: skip
 
 
@@ -364,7 +360,7 @@ class GitLab:
         if self.own:
             return self.own
         user = self.api.get("/user")
-        return _text_or_empty(user.get("username")) if isinstance(user, dict) else ""
+        return as_text(user.get("username")) if isinstance(user, dict) else ""
 
     def comments(self) -> list[Comment]:
         order = {"sort": "asc", "order_by": "created_at"}
@@ -398,13 +394,13 @@ class GitLab:
 
     @staticmethod
     def _comment(data: object) -> Comment:
-        found: JsonDict = data if isinstance(data, dict) else {}
+        found: JsonDict = as_mapping(data)
         author = found.get("author")
         name = author.get("username") if isinstance(author, dict) else ""
         return Comment(
             number_or_empty(found.get("id")),
-            _text_or_empty(name),
-            _text_or_empty(found.get("body")),
+            as_text(name),
+            as_text(found.get("body")),
             "",
         )
 
@@ -417,8 +413,8 @@ def find_pull_request(api: ForgeApi, repository: str, head: JsonDict) -> int | N
     """
     source = head.get("head_repository")
     owner = source.get("owner") if isinstance(source, dict) else None
-    login = _text_or_empty(owner.get("login")) if isinstance(owner, dict) else ""
-    branch, sha = (_text_or_empty(head.get(name)) for name in ("head_branch", "head_sha"))
+    login = as_text(owner.get("login")) if isinstance(owner, dict) else ""
+    branch, sha = (as_text(head.get(name)) for name in ("head_branch", "head_sha"))
     if not (login and branch and sha):
         return None  # the fork was deleted meanwhile, or the event is not about a branch
     query = {"state": "open", "head": f"{login}:{branch}"}

@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Final, Protocol
 
 from reconciler.desired.fleet import SourceFile
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_mappings
 from reconciler.model.karpenter.labels import CAPACITY_TYPE
 from reconciler.source.document import Document, Pointer, parse_documents
 from reconciler.source.edit import AddItem, FieldEdit, RemoveItem, SetField, Value, apply_edits
@@ -283,8 +283,7 @@ def _find_pool(files: Files, name: str) -> tuple[SourceFile, Entry]:
 
 
 def _requirements(data: JsonDict) -> list[JsonDict]:
-    found = value_at(data, REQUIREMENTS)
-    return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+    return as_mappings(value_at(data, REQUIREMENTS))
 
 
 def _set_field(data: object, pointer: Pointer, value: Value) -> SetField:

@@ -281,32 +281,36 @@ def _publication_time(header: Header, region: Region) -> datetime | None:
 def _notes(rows: AwsRows, bundle: Bundle, region: str, pricing: Pricing | None) -> tuple[str, ...]:
     quotes_spot = pricing is not None and pricing.spot is not None
     quotes_on_demand = pricing is not None and pricing.on_demand is not None
-    notes = [] if quotes_spot else ["spot prices are estimates"]
     home = bundle.regions[region]
-    if home.like and not quotes_on_demand:
-        notes.append(
-            f"no list of {region} is bundled: the instance types and prices of {home.like} are "
-            "assumed (plan with access to its account, --set aws.instanceTypes=live and "
-            "--set aws.prices=live)"
-        )
-    if has_yuan_prices(region):
-        notes.append(f"prices of {region} are converted at {YUAN_FOR_A_DOLLAR} yuan for a dollar")
-    if home.assumes_zones:
-        notes.append(
-            f"which zones of {region} offer a type is not known: every zone is assumed (plan with "
-            "access to its account and --set aws.instanceTypes=live)"
-        )
-    if home.priced_at and not quotes_on_demand:
-        notes.append(f"on-demand prices of {region} are those of {home.priced_at}")
-    estimated = 0 if quotes_on_demand else rows.estimated
-    if estimated and not home.like:
-        what = format_count(estimated, "instance type", "instance types")
+    notes = [] if quotes_spot else ["spot prices are estimates"]
+    notes += _region_notes(region, home, quotes_on_demand=quotes_on_demand)
+    if rows.estimated and not home.like and not quotes_on_demand:
+        what = format_count(rows.estimated, "instance type", "instance types")
         notes.append(f"on-demand prices of {what} are estimates from {bundle.price_region}")
     if rows.unpriced:
         what = format_count(rows.unpriced, "instance type", "instance types")
         verb = "is" if rows.unpriced == 1 else "are"
         notes.append(f"{what} without a known price {verb} excluded")
     return tuple(notes)
+
+
+def _region_notes(name: str, region: Region, *, quotes_on_demand: bool) -> Iterator[str]:
+    """Yield what is assumed about a region."""
+    if region.like and not quotes_on_demand:
+        yield (
+            f"no list of {name} is bundled: the instance types and prices of {region.like} are "
+            "assumed (plan with access to its account, --set aws.instanceTypes=live and "
+            "--set aws.prices=live)"
+        )
+    if has_yuan_prices(name):
+        yield f"prices of {name} are converted at {YUAN_FOR_A_DOLLAR} yuan for a dollar"
+    if region.assumes_zones:
+        yield (
+            f"which zones of {name} offer a type is not known: every zone is assumed (plan with "
+            "access to its account and --set aws.instanceTypes=live)"
+        )
+    if region.priced_at and not quotes_on_demand:
+        yield f"on-demand prices of {name} are those of {region.priced_at}"
 
 
 @lru_cache(maxsize=1)

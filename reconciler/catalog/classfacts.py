@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from reconciler.model.json import as_mapping
 from reconciler.model.karpenter.labels import GPU_SHARING
 from reconciler.model.karpenter.nodeclass import BlockDeviceMapping, EC2NodeClass
 from reconciler.model.resources import parse_quantity
@@ -180,7 +181,7 @@ def class_facts(
     spec, status = node_class.spec, node_class.status
     problem = _kubelet_problem(spec.kubelet)
     kubelet = {} if problem else spec.kubelet
-    group = placement_group_of(node_class, settings)
+    group = placement_group_of(node_class, settings) or PlacementGroup()
     return ClassFacts(
         family=node_class.ami_family,
         max_pods=_integer_or_none(kubelet.get("maxPods")),
@@ -198,12 +199,10 @@ def class_facts(
         nested_virtualization=spec.cpu_options is not None
         and spec.cpu_options.nested_virtualization == "enabled",
         nitro_enclaves=spec.enclave_options is not None and spec.enclave_options.enabled,
-        placement_group=group.id or None if group else None,
-        strategy=group.strategy or None if group else None,
-        partitions=group.partition_count if group else 0,
-        reservations=_reservations(node_class)
-        if settings.gate(FeatureGate.RESERVED_CAPACITY)
-        else (),
+        placement_group=group.id or None,
+        strategy=group.strategy or None,
+        partitions=group.partition_count,
+        reservations=_reservations(node_class, settings),
         zones=tuple(sorted({(s.zone, s.zone_id) for s in status.subnets})) or None,
         vm_memory_overhead_percent=settings.vm_memory_overhead_percent,
         reserved_enis=settings.reserved_enis,
@@ -243,7 +242,10 @@ def _is_amount(text: str, *, share: bool) -> bool:
         return False
 
 
-def _reservations(node_class: EC2NodeClass) -> tuple[Reservation, ...]:
+def _reservations(node_class: EC2NodeClass, settings: Settings) -> tuple[Reservation, ...]:
+    """Return the reservations of a class; without their feature gate, none is used."""
+    if not settings.gate(FeatureGate.RESERVED_CAPACITY):
+        return ()
     return tuple(
         Reservation(
             id=r.id,
@@ -263,7 +265,7 @@ def _integer_or_none(value: object) -> int | None:
 
 
 def _sorted_items(value: object) -> Texts:
-    items = value.items() if isinstance(value, dict) else ()
+    items = as_mapping(value).items()
     return tuple(sorted((str(key), str(text)) for key, text in items))
 
 

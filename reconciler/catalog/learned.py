@@ -57,6 +57,12 @@ class _Learned:
     labels: dict[str, set[str]] = field(default_factory=dict)
     offerings: dict[tuple[str, str], float | None] = field(default_factory=dict)
 
+    def add_labels(self, labels: Mapping[str, str]) -> None:
+        """Remember the labels of a node that its type determines."""
+        for key, value in labels.items():
+            if key.startswith(_OF_TYPES) and not key.startswith(_NOT_OF_TYPES):
+                self.labels.setdefault(key, set()).add(value)
+
 
 def learned_catalog(nodes: Iterable[Node], claims: Iterable[NodeClaim]) -> Catalog:
     """Return the types of the nodes that run, or are starting, in a cluster."""
@@ -88,9 +94,7 @@ def _learn(
     known.allocatable = {
         key: min(amount, usable.get(key, amount)) for key, amount in known.allocatable.items()
     }
-    for key, value in labels.items():
-        if key.startswith(_OF_TYPES) and not key.startswith(_NOT_OF_TYPES):
-            known.labels.setdefault(key, set()).add(value)
+    known.add_labels(labels)
     offering = (zone, labels.get(CAPACITY_TYPE, ON_DEMAND))
     price = _stated_price(labels.get(_PRICE, ""))
     known.offerings[offering] = price or known.offerings.get(offering)

@@ -39,20 +39,21 @@ def locked_data(lock: Lock, bundled: tuple[Header, Bundle]) -> tuple[Header, Bun
         UnreadableError: the facts of a machine in the lock are invalid.
     """
     header, bundle = bundled
-    changed = {n: t for n, t in lock.types.items() if t.machine is not None or t.zones is not None}
+    locked_machines = {n: t for n, t in lock.types.items() if t.machine is not None}
+    locked_zones = {n: frozenset(t.zones) for n, t in lock.types.items() if t.zones is not None}
+    changed = locked_machines.keys() | locked_zones.keys()
     if not changed:
         return bundled
     machines = {machine.name: machine for machine in bundle.machines}
-    machines |= {n: _decode_machine(n, t) for n, t in changed.items() if t.machine is not None}
-    zones = zones_of(bundle, lock.region)
-    zones |= {n: frozenset(t.zones) for n, t in changed.items() if t.zones is not None}
+    machines |= {name: _decode_machine(name, t) for name, t in locked_machines.items()}
+    zones = zones_of(bundle, lock.region) | locked_zones
     all_machines = [machine for _, machine in sorted(machines.items())]
     home = bundle.regions.get(lock.region, Region((), b""))
     places, offered = _offered_zones(all_machines, zones, home)
     result = msgspec.structs.replace(
         bundle,
         machines=tuple(all_machines),
-        withdrawn=tuple(name for name in bundle.withdrawn if name not in changed),
+        withdrawn=tuple(sorted(set(bundle.withdrawn) - changed)),
         regions=regions_with_prices(bundle, lock.region, all_machines, places, offered),
     )
     digest = sha256(f"{header.digest} {lock.digest}".encode()).hexdigest()

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from reconciler.model.diagnostics import Severity
+from reconciler.model.json import as_list
 from reconciler.model.karpenter.labels import (
     ARCH,
     INSTANCE_TYPE,
@@ -172,7 +173,7 @@ def _requirement_values(
             else entry.kind in _REQUIREMENT_PATHS and has_aws
         )
         requirements = value_at(entry.data, _REQUIREMENT_PATHS[entry.kind]) if checked else None
-        for index, requirement in enumerate(requirements if isinstance(requirements, list) else ()):
+        for index, requirement in enumerate(as_list(requirements)):
             for number, key, value in _values(requirement, labels):
                 yield entry, (*_REQUIREMENT_PATHS[entry.kind], index, "values", number), key, value
 

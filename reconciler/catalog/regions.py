@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from reconciler.model.diagnostics import Severity
-from reconciler.model.json import JsonObject
+from reconciler.model.json import JsonObject, as_list
 from reconciler.model.karpenter.labels import ZONE
 from reconciler.model.text.nearest import did_you_mean
 from reconciler.model.text.quoting import quote_value
@@ -70,10 +70,10 @@ def region_of_pools(node_pools: Iterable[JsonObject]) -> str:
 
 def _required_zones(node_pool: JsonObject) -> Iterator[str]:
     requirements = value_at(node_pool, ("spec", "template", "spec", "requirements"))
-    for one in requirements if isinstance(requirements, list) else ():
+    for one in as_list(requirements):
         if isinstance(one, dict) and (one.get("key"), one.get("operator")) == (ZONE, "In"):
             values = one.get("values")
-            yield from map(str, values if isinstance(values, list) else ())
+            yield from map(str, as_list(values))
 
 
 def has_yuan_prices(region: str) -> bool:
@@ -109,7 +109,7 @@ def _strings_at(data: object, steps: Pointer, above: Pointer) -> Iterator[tuple[
         return
     step, *rest = steps
     if step == "*":
-        for index, item in enumerate(data if isinstance(data, list) else ()):
+        for index, item in enumerate(as_list(data)):
             yield from _strings_at(item, tuple(rest), (*above, index))
     elif isinstance(data, dict) and step in data:
         yield from _strings_at(data[step], tuple(rest), (*above, step))

@@ -118,10 +118,11 @@ class _Label:
             mask = bits(members)
             if cell.complement:
                 self.complements.append((cell, mask))
-            elif not cell.values:
+            elif cell.values:
+                for value in cell.values:
+                    self.values[value] = self.values.get(value, 0) | mask
+            else:
                 self.never |= mask
-            for value in cell.values if not cell.complement else ():
-                self.values[value] = self.values.get(value, 0) | mask
 
     def types_matching(self, wanted: Requirement) -> int:
         mask = self.undefined

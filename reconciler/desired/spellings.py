@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from reconciler.model.diagnostics import Severity
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_list
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
 from reconciler.source.schema import value_at
@@ -118,9 +118,9 @@ def _policy(data: dict[str, object]) -> Iterator[Spelling]:
 
 def _reasons(data: dict[str, object]) -> Iterator[Spelling]:
     budgets = value_at(data, (*_DISRUPTION, "budgets"))
-    for index, budget in enumerate(budgets if isinstance(budgets, list) else ()):
+    for index, budget in enumerate(as_list(budgets)):
         reasons = budget.get("reasons") if isinstance(budget, dict) else None
-        for number, reason in enumerate(reasons if isinstance(reasons, list) else ()):
+        for number, reason in enumerate(as_list(reasons)):
             if isinstance(reason, str) and reason in _REASONS:
                 at = (*_DISRUPTION, "budgets", index, "reasons", number)
                 yield Spelling(at, _REASONS[reason])

@@ -135,19 +135,20 @@ def _choose(path: str, folder: str, candidates: Sequence[ChartValues]) -> ChartV
             if _makes_node_pools(path, _rendering(folder, one.place, one.values)):
                 working.append(one)
         if len(working) > 1:
-            names = [one.place.file for one in working]
-            shown = ", ".join(names[:_LISTED_MAX])
-            more = f" and {len(names) - _LISTED_MAX} more" if len(names) > _LISTED_MAX else ""
-            raise UsageError(
-                f"chart {folder} makes NodePools with each of {len(names)} files of values: "
-                f"{shown}{more}",
-                where="--from",
-                remedy=f"name one with --values {posixpath.join(path, names[0])}; "
-                "nothing was written",
-            )
+            raise _ambiguous_values(path, folder, [one.place.file for one in working])
         if working:
             return working[0]
     return None
+
+
+def _ambiguous_values(path: str, folder: str, names: Sequence[str]) -> UsageError:
+    shown = ", ".join(names[:_LISTED_MAX])
+    more = f" and {len(names) - _LISTED_MAX} more" if len(names) > _LISTED_MAX else ""
+    return UsageError(
+        f"chart {folder} makes NodePools with each of {len(names)} files of values: {shown}{more}",
+        where="--from",
+        remedy=f"name one with --values {posixpath.join(path, names[0])}; nothing was written",
+    )
 
 
 def _makes_node_pools(path: str, rendering: Rendering) -> bool:

@@ -144,15 +144,19 @@ def _belongs_to_fleet(item: SourceObject, found: Collection, *, any_provider: bo
         return False
     if kind in (*POOLS, *CLASSES) and (finding is None or finding.code in _READABLE):
         return _makes_nodes(item, found, any_provider=any_provider)
-    if item.finding is None and automode.is_auto_mode_class(item.data):
-        return True
-    if finding is not None and finding.code in _NO_OBJECT:
+    if finding is None:
+        return automode.is_auto_mode_class(item.data) or _is_read(item, found)
+    if finding.code in _NO_OBJECT:
         found.other_files.add(item.place.file)
-        return False
-    if finding is not None:
+    else:
         what = f"{item.kind}: " if item.kind else ""
         found.leave_out(item.place, f"{what}{finding.message}", finding.hint)
-        return False
+    return False
+
+
+def _is_read(item: SourceObject, found: Collection) -> bool:
+    """Return whether an object is a workload, or another that plans read, with a name."""
+    kind = item.kind
     if kind not in _OTHERS and not BUILT_IN.reads(item.entry.api_version, kind):
         found.other_kinds[kind] += 1
         return False

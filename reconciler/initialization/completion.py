@@ -27,7 +27,7 @@ from reconciler.initialization.refused import (
     note_refused,
 )
 from reconciler.model.diagnostics import Severity
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_list
 from reconciler.model.text.nearest import nearest
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding, field_path
@@ -199,10 +199,7 @@ def _fill_placeholders(
         is_workload = BUILT_IN.reads(item.entry.api_version, item.kind)
         filled = fill(item.data, known, is_workload=is_workload)
         if filled.done:
-            item.change(partial(_take_values, filled=filled.data))
-            for text, value in {p.text: value for p, value in filled.done}.items():
-                message = f"{text} is replaced by {value}"
-                found.note(item, Note(Severity.INFO, ("spec",), message))
+            _replace_placeholders(found, item, filled)
         if is_workload and not _keep_workload(found, item, filled):
             continue
         unnamed = filled.left if is_workload else _name_placeholders(found, item, filled.left)
@@ -210,6 +207,14 @@ def _fill_placeholders(
             named_classes.add(class_of(item))
         left += [(item.entry, finding) for finding in without_placeholders((), unnamed)]
     return named_classes, left
+
+
+def _replace_placeholders(found: Collection, item: SourceObject, filled: Filled) -> None:
+    """Give an object the values of its placeholders, with a note for each."""
+    item.change(partial(_take_values, filled=filled.data))
+    for text, value in {p.text: value for p, value in filled.done}.items():
+        message = f"{text} is replaced by {value}"
+        found.note(item, Note(Severity.INFO, ("spec",), message))
 
 
 def _keep_workload(found: Collection, item: SourceObject, filled: Filled) -> bool:
@@ -240,7 +245,7 @@ def _assume_images(found: Collection, known: dict[str, str]) -> None:
     """
     for item in found.of_kind("EC2NodeClass"):
         terms = value_at(item.data, _IMAGES)
-        for number, term in enumerate(terms if isinstance(terms, list) else ()):
+        for number, term in enumerate(as_list(terms)):
             alias = term.get("alias") if isinstance(term, dict) else None
             if not isinstance(alias, str) or not fill({"value": alias}, known).left:
                 continue
@@ -264,9 +269,7 @@ def _assume_zones(found: Collection, known: dict[str, str]) -> None:
     """
     for pool in found.of_kind("NodePool"):
         requirements = value_at(pool.data, _REQUIREMENTS)
-        for number, one in reversed(
-            list(enumerate(requirements if isinstance(requirements, list) else ()))
-        ):
+        for number, one in reversed(list(enumerate(as_list(requirements)))):
             text = _only_placeholder(one, known)
             if text:
                 message = f"the zones {text} are not known; nodes may be in every zone"
@@ -353,18 +356,18 @@ def _assume_classes(found: Collection, name: str, named: set[str]) -> None:
     """
     classes = [item.name for item in found.items if item.kind == "EC2NodeClass"]
     for pool in found.of_kind("NodePool"):
-        reference = "" if other_provider(pool) else class_of(pool)
-        renamed = any(reference in one or one in reference for one in classes)
-        is_wrong = renamed or nearest(reference, classes) is not None
-        if not reference or reference in classes or (is_wrong and reference not in named):
+        reference = class_of(pool)
+        if not reference or reference in classes or other_provider(pool):
+            continue
+        if reference not in named and _is_like_another(reference, classes):
             continue
         classes.append(reference)
+        spec: JsonDict = {"role": _role(name), "amiSelectorTerms": [{"alias": "al2023@latest"}]}
         data: JsonDict = {
             "apiVersion": "karpenter.k8s.aws/v1",
             "kind": "EC2NodeClass",
             "metadata": {"name": reference},
-            "spec": {"role": _role(name), "amiSelectorTerms": [{"alias": "al2023@latest"}]}
-            | {key: _terms(name) for key in _TERMS},
+            "spec": spec | {key: _terms(name) for key in _TERMS},
         }
         found.items.append(SourceObject(pool.entry, None, data))
         message = (
@@ -375,6 +378,13 @@ def _assume_classes(found: Collection, name: str, named: set[str]) -> None:
         found.note(pool, Note(Severity.WARNING, ("spec",), message, hint))
 
 
+def _is_like_another(reference: str, classes: Sequence[str]) -> bool:
+    """Return whether a name is part of that of a class, the reverse, or nearly equal to it."""
+    if any(reference in one or one in reference for one in classes):
+        return True
+    return nearest(reference, classes) is not None
+
+
 def _complete_classes(found: Collection, name: str) -> None:
     """Give classes the role and the selectors that the files leave open.
 
@@ -383,16 +393,11 @@ def _complete_classes(found: Collection, name: str) -> None:
     ``name`` is that of the cluster.
     """
     for item in found.of_kind("EC2NodeClass"):
-        spec = item.data.get("spec")
-        if not isinstance(spec, dict):
-            continue
         is_auto_mode = group_of(item.entry.api_version) == AUTO_MODE
         is_alpha = item.entry.api_version.endswith(ALPHA_VERSIONS)
-        if not item.is_made and not is_alpha and not is_auto_mode:
-            continue
-        missing: JsonDict = {key: _terms(name) for key in _TERMS if not spec.get(key)}
-        if not spec.get("role") and not spec.get("instanceProfile"):
-            missing = {"role": _role(name), **missing}
+        missing: JsonDict = {}
+        if item.is_made or is_alpha or is_auto_mode:
+            missing = _missing_fields(item.data.get("spec"), name)
         if not missing:
             continue
         item.change(partial(_complete, missing=missing))
@@ -403,6 +408,16 @@ def _complete_classes(found: Collection, name: str) -> None:
         message = f"names no {' and no '.join(missing)}; assumed: {', '.join(parts)}"
         hint = "compare them with those of the account"
         found.note(item, Note(Severity.WARNING, ("spec",), message, hint))
+
+
+def _missing_fields(spec: object, name: str) -> JsonDict:
+    """Return the role and the selectors that a class lacks, for a cluster of that name."""
+    if not isinstance(spec, dict):
+        return {}
+    missing: JsonDict = {key: _terms(name) for key in _TERMS if not spec.get(key)}
+    if spec.get("role") or spec.get("instanceProfile"):
+        return missing
+    return {"role": _role(name), **missing}
 
 
 def _role(name: str) -> str:

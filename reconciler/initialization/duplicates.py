@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from reconciler.desired.migration.automode import is_auto_mode_class
@@ -43,7 +44,7 @@ def without_duplicates(
     Raises:
         UsageError: nothing decides between two different objects that make nodes.
     """
-    prefer = [posixpath.normpath(path) for path in prefer]
+    prefer = list(map(posixpath.normpath, prefer))
     chosen: list[SourceObject] = []
     conflicts: list[list[SourceObject]] = []
     remarks: list[Diagnostic] = []
@@ -54,19 +55,27 @@ def without_duplicates(
             continue
         chosen.append(winner)
         for other in group:
-            if other is winner or other.data == winner.data:
+            if other.data == winner.data:
                 continue
             if _is_older_elsewhere(other, winner, prefer):
                 remarks.append(_older(other, winner))
             else:
                 what = f"{other.kind} {other.name}: the one at {winner.place} is taken over"
                 leave_out(other.place, what, "")
+    return _in_order(chosen, items), [*_errors(conflicts), *remarks]
+
+
+def _in_order(chosen: Sequence[SourceObject], items: Sequence[SourceObject]) -> list[SourceObject]:
+    kept = {id(item) for item in chosen}
+    return [item for item in items if id(item) in kept]
+
+
+def _errors(conflicts: Sequence[Sequence[SourceObject]]) -> list[Diagnostic]:
+    """Return an error for each group of workloads; objects that make nodes have to be decided."""
     of_nodes = [group for group in conflicts if _makes_nodes(group[0])]
     if of_nodes:
         raise _conflict_error(of_nodes)
-    errors = [_conflict(group) for group in conflicts]
-    kept = {id(item) for item in chosen}
-    return [item for item in items if id(item) in kept], [*errors, *remarks]
+    return [_conflict(group) for group in conflicts]
 
 
 def _group_by_object(items: Sequence[SourceObject]) -> Collection[list[SourceObject]]:
@@ -122,17 +131,21 @@ def _places_of(group: Sequence[SourceObject]) -> str:
 
 
 def _choose(group: Sequence[SourceObject], prefer: Sequence[str]) -> SourceObject | None:
-    candidates = list(group)
-    for path in prefer:
-        preferred = [i for i in candidates if is_below(i.place.file, path)]
-        if preferred:
-            candidates = preferred
-            break
-    candidates = [i for i in candidates if not _is_of_auto_mode(i)] or candidates
+    preferred = _preferred(group, prefer)
+    candidates = [item for item in preferred if not _is_of_auto_mode(item)] or preferred
     newest = max(_rank(item) for item in candidates)
     candidates = [item for item in candidates if _rank(item) == newest]
     first = candidates[0]
     return first if all(item.data == first.data for item in candidates) else None
+
+
+def _preferred(group: Sequence[SourceObject], prefer: Sequence[str]) -> Sequence[SourceObject]:
+    """Return the objects below the first path that has any, all if none has."""
+    for path in prefer:
+        below = [item for item in group if is_below(item.place.file, path)]
+        if below:
+            return below
+    return group
 
 
 def _is_of_auto_mode(item: SourceObject) -> bool:
@@ -152,12 +165,12 @@ def _conflict_error(conflicts: Sequence[Sequence[SourceObject]]) -> UsageError:
     more = len(conflicts) - 1
     others = ", ".join(f"{group[0].kind} {group[0].name}" for group in conflicts[1:_LISTED_MAX])
     rest = f"; {more} more: {others}{' …' if more >= _LISTED_MAX else ''}" if more else ""
-    paths = _deciding_paths([g for g in conflicts if len({i.place.file for i in g}) > 1])
+    paths = _deciding_paths([group for group in conflicts if len(_files_of(group)) > 1])
     words = " ".join(f"--prefer {path}" for path in paths)
     what = "one" if len(paths) == 1 else "them"
     remedy = (
         f"name {what} with {words}, or pass a folder with only one of them"
-        if len({item.place.file for item in first}) > 1
+        if len(_files_of(first)) > 1
         else "rename or remove all of them except one, since a cluster has only one of that name"
     )
     message = f"{first[0].kind} {first[0].name} is defined {len(first)} times, differently: "
@@ -166,17 +179,23 @@ def _conflict_error(conflicts: Sequence[Sequence[SourceObject]]) -> UsageError:
     )
 
 
+def _files_of(group: Sequence[SourceObject]) -> set[str]:
+    return {item.place.file for item in group}
+
+
 def _deciding_paths(conflicts: Sequence[Sequence[SourceObject]]) -> list[str]:
     """Return paths that decide all conflicts together, those that decide the most first.
 
     Folders come before files, and paths that have words of those before them, such as ``prod``,
     before others.
     """
-    files = [sorted({item.place.file for item in group}) for group in conflicts]
+    files = [sorted(_files_of(group)) for group in conflicts]
     chosen: list[str] = []
     while left := [paths for paths in files if not any(_decided(p, paths) for p in chosen)]:
-        options = dict.fromkeys(above for paths in left for path in paths for above in _above(path))
-        known = {word for path in chosen for word in _words(path)}
+        options = dict.fromkeys(
+            above for path in chain.from_iterable(left) for above in _above(path)
+        )
+        known = set(chain.from_iterable(map(_words, chosen)))
         chosen.append(max(options, key=partial(_usefulness, left=left, known=known)))
     return chosen
 

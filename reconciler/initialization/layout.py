@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from reconciler._resources import resource_path
@@ -276,22 +276,27 @@ def _line(indent: int, text: str) -> str:
     return " " * indent + one_line(text)
 
 
-def _taken_over_lines(outcome: InitOutcome) -> Iterator[str]:
-    if outcome.found is None:
-        return
+def _changes_by_object(notes: Iterable[Diagnostic]) -> dict[str, list[str]]:
+    """Return what was changed in each object, by its kind and name."""
     changes: dict[str, list[str]] = {}
-    for note in outcome.found.notes:
+    for note in notes:
         if note.severity is Severity.INFO:
             head, _, what = note.message.partition(": ")
             path = f"{note.path}: " if note.path else ""
             changes.setdefault(head, []).append(f"{path}{what}")
-    items = [file for file in outcome.files if file.item is not None]
+    return changes
+
+
+def _taken_over_lines(outcome: InitOutcome) -> Iterator[str]:
+    if outcome.found is None:
+        return
+    changes = _changes_by_object(outcome.found.notes)
+    items = [(file.path, file.item) for file in outcome.files if file.item is not None]
     yield ""
     yield f"Taken over ({len(items)})"
-    for file in items[:_SHOWN_MAX]:
-        assert file.item is not None, "selected above"
-        item, name = file.item, f"{file.item.kind} {file.item.name}"
-        yield _line(2, f"{file.path}: {name}, from {item.place}")
+    for path, item in items[:_SHOWN_MAX]:
+        name = f"{item.kind} {item.name}"
+        yield _line(2, f"{path}: {name}, from {item.place}")
         for change in changes.get(name, ()):
             yield _line(6, change)
     if len(items) > _SHOWN_MAX:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic, Place
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_mapping, as_text
 from reconciler.source.document import Document, Pointer, parse_documents
 from reconciler.source.finding import Finding
 from reconciler.source.objects import Entry, entries, without_nulls
@@ -56,7 +56,7 @@ class SourceObject:
     def name(self) -> str:
         metadata = self.data.get("metadata")
         name = metadata.get("name") if isinstance(metadata, dict) else None
-        return name if isinstance(name, str) else ""
+        return as_text(name)
 
     @property
     def place(self) -> Place:
@@ -130,7 +130,7 @@ def objects_from_cluster(objects: Sequence[JsonDict], source: str) -> list[Sourc
 def _objects_in_document(document: Document, text: str | None) -> Iterator[SourceObject]:
     for entry, finding in entries(document):
         plain = entry.pruned_data
-        data = plain if isinstance(plain, dict) else {}
+        data = as_mapping(plain)
         yield SourceObject(entry, finding, data, None if entry.base else text)
 
 

@@ -49,7 +49,7 @@ from reconciler.initialization.templates import (
 )
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import UnreadableError, UsageError
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_text
 from reconciler.model.settings import DecisionRules, Settings
 from reconciler.model.text.counting import format_count
 from reconciler.source.document import LIMITS
@@ -178,8 +178,8 @@ def _expand(
 
     files, refused = expanded_folder(path, given.files, given.refused, renderings, prefer)
     _expect_one_overlay(path, refused)
-    unlisted = {f.place.file for f in refused if f.code == UNLISTED and f.place is not None}
-    if takes_disabled and unlisted:
+    unlisted = _unlisted_files(refused)
+    if takes_disabled:
         files = [*files, *(f for f in given.files if f.path in unlisted)]
         refused = [_taken_over(f) if f.code == UNLISTED else f for f in refused]
     files = [f for f in files if f.path not in templates.used] + templates.files
@@ -213,6 +213,17 @@ def _read_objects(
     return items, unread, other_files
 
 
+def _unlisted_files(refused: Iterable[Diagnostic]) -> set[str]:
+    return {f.place.file for f in refused if f.code == UNLISTED and f.place is not None}
+
+
+def _likely_cause(findings: Sequence[Diagnostic]) -> Diagnostic | None:
+    """Return the finding that explains best why objects of nodes are missing."""
+    causes = [finding for finding in findings if finding.code in _CAUSES] or findings
+    of_nodes = (finding for finding in causes if _OF_NODES.search(str(finding)))
+    return next(of_nodes, causes[0] if causes else None)
+
+
 def expect_nodes(origin: FleetOrigin, path: str | None) -> None:
     """Refuse a source without an object of nodes; ``path`` is None for a cluster.
 
@@ -222,9 +233,8 @@ def expect_nodes(origin: FleetOrigin, path: str | None) -> None:
     if origin.found.of_kind("NodePool", "EC2NodeClass"):
         return
     count = format_count(origin.sources, "file" if path else "kind")
-    causes = [d for d in origin.found.left_out if d.code in _CAUSES] or origin.found.left_out
-    relevant = [d for d in causes if _OF_NODES.search(str(d))] or causes
-    first = f"; the first finding is: {relevant[0]}" if relevant else ""
+    likely = _likely_cause(origin.found.left_out)
+    first = f"; the first finding is: {likely}" if likely is not None else ""
     raise UnreadableError(
         f"no NodePool, EC2NodeClass, Provisioner or AWSNodeTemplate in {count}{first}",
         where=path or "the cluster",
@@ -397,5 +407,4 @@ def _region_of_nodes(api: Api) -> str:
         page = msgspec.json.decode(api.call("GET", _NODES, {"limit": "1"}))
     except (ApiError, msgspec.MsgspecError):
         return ""
-    region = value_at(page, ("items", 0, "metadata", "labels", _REGION))
-    return region if isinstance(region, str) else ""
+    return as_text(value_at(page, ("items", 0, "metadata", "labels", _REGION)))

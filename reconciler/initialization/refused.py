@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from reconciler.desired.placeholders import CODE as PLACEHOLDER
@@ -30,27 +30,35 @@ def leave_out_refused(found: Collection, known: dict[str, str]) -> None:
     what they lack may be elsewhere, those that a cluster has listed, and all if no NodePool would
     be left. An unused class with a placeholder in a field that needs a value is left out too.
     """
-    faults = {
+    faults = _faults(found.items, known)
+    refused = {key for key, fault in faults.items() if fault.code != PLACEHOLDER}
+    pools = [pool for pool in found.of_kind("NodePool") if id(pool) not in refused]
+    if not pools:
+        return
+    used = set(map(class_of, pools))
+    for item in list(found.items):
+        is_used = item.kind == "EC2NodeClass" and item.name in used
+        if id(item) in faults and not is_used:
+            _leave_out(found, item, faults[id(item)])
+
+
+def _faults(items: Iterable[SourceObject], known: dict[str, str]) -> dict[int, Finding]:
+    """Return the first fault of each object that has one, by the identity of the object."""
+    return {
         id(item): first
-        for item in found.items
+        for item in items
         if item.kind in VALIDATED_KINDS and (first := _first_fault(item, known))
     }
-    pools = [
-        pool
-        for pool in found.of_kind("NodePool")
-        if (fault := faults.get(id(pool))) is None or fault.code == PLACEHOLDER
-    ]
-    used = {class_of(pool) for pool in pools}
-    for item in list(found.items) if pools else ():
-        fault = faults.get(id(item))
-        if fault is None or (item.kind == "EC2NodeClass" and item.name in used):
-            continue
-        if fault.code != PLACEHOLDER:
-            note_refused(found, item, fault, "Karpenter's API")
-        elif item.kind == "EC2NodeClass":
-            found.items.remove(item)
-            what = f"{field_path(fault.pointer)} of EC2NodeClass {item.name}: {fault.message}"
-            found.leave_out(item.place, what, "no NodePool uses it; write its value to keep it")
+
+
+def _leave_out(found: Collection, item: SourceObject, fault: Finding) -> None:
+    """Leave out an object that is refused, or a class that nothing uses with an open field."""
+    if fault.code != PLACEHOLDER:
+        note_refused(found, item, fault, "Karpenter's API")
+    elif item.kind == "EC2NodeClass":
+        found.items.remove(item)
+        what = f"{field_path(fault.pointer)} of EC2NodeClass {item.name}: {fault.message}"
+        found.leave_out(item.place, what, "no NodePool uses it; write its value to keep it")
 
 
 def note_refused(found: Collection, item: SourceObject, fault: Finding, by: str) -> None:
@@ -69,10 +77,12 @@ def _first_fault(item: SourceObject, known: dict[str, str]) -> Finding | None:
     findings = faults_of(item.kind, item.data)
     left = fill(item.data, known, is_workload=False).left
     faults = [f for f in without_placeholders(findings, left) if f.severity is Severity.ERROR]
-    open_fields = [f for f in faults if f.code == PLACEHOLDER]
-    if open_fields or any(f.code == "unknown-field" for f in faults):
-        return open_fields[0] if open_fields else None
-    return faults[0] if faults else None
+    first_by_code = {fault.code: fault for fault in reversed(faults)}
+    if PLACEHOLDER in first_by_code:
+        return first_by_code[PLACEHOLDER]
+    if not faults or "unknown-field" in first_by_code:
+        return None
+    return faults[0]
 
 
 def fault_of_workload(item: SourceObject, left: Sequence[Placeholder]) -> Finding | None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
+from itertools import islice
 from typing import Final
 
 from reconciler.catalog.names import bundled_names
@@ -20,6 +21,7 @@ from reconciler.desired.sources.protection import protect, restore
 from reconciler.desired.terraform.environments import ASSUMED
 from reconciler.desired.terraform.modules import (
     TEMPLATES,
+    FoundObjects,
     FoundText,
     find_objects,
     script_objects,
@@ -110,42 +112,50 @@ def read_templates(
     ``takes_disabled``, resources of Terraform without instances are read as well.
     """
     texts = dict(_texts(root))
-    found = TemplateObjects()
-    modules = {path: text for path, text in texts.items() if path.endswith(".tf")}
+    modules = _with_ending(texts, (".tf",))
     top = os.path.realpath(root)
-
-    def read(path: str) -> str | None:
-        return _read_text(top, path)
-
-    values = [path for path in texts if path.endswith(VALUES)]
     terraform = find_objects(
-        modules, read, values, prefer, lambda stated: _availability_zones(region or stated),
+        modules, partial(_read_text, top), list(_with_ending(texts, (VALUES,))), prefer,
+        lambda stated: _availability_zones(region or stated),
         list_files=cache(partial(_list_files, top)), takes_disabled=takes_disabled,
     )  # fmt: skip
-    makes_nodes = any(_KIND.search(found.text) for found in terraform.texts)
-    found.findings += [
-        f
-        for f in terraform.findings
-        if _mentions_nodes(f, modules) or (f.code in (SEVERAL, ASSUMED) and makes_nodes)
-    ]
-    found.used |= terraform.used_files
-    found.settings |= terraform.settings
-    found.releases = terraform.releases
-    found.has_disabled = terraform.has_disabled
-    scripts: list[FoundText] = []
-    unused: list[FoundText] = []
-    for path, text in texts.items():
-        if path.endswith(_SCRIPTS):
-            scripts += script_objects(path, text)
-        elif path.endswith((*TEMPLATES, *_OTHER_TEMPLATES)) and path not in found.used:
-            unused.append(FoundText(path, 1, text))
-    found.files += _text_files([*terraform.texts, *scripts])
-    found.unused += _text_files(unused)
+    found = TemplateObjects(
+        files=_text_files([*terraform.texts, *_objects_in(texts, _SCRIPTS)]),
+        unused=_text_files(
+            FoundText(path, 1, text)
+            for path, text in _with_ending(texts, (*TEMPLATES, *_OTHER_TEMPLATES)).items()
+            if path not in terraform.used_files
+        ),
+        used=terraform.used_files,
+        settings=terraform.settings,
+        releases=terraform.releases,
+        findings=_relevant_findings(terraform, modules),
+        has_disabled=terraform.has_disabled,
+    )
     if not found.files and not found.unused:
-        pages = [t for path, text in texts.items() if path.endswith(_PAGES)
-                 for t in script_objects(path, text)]  # fmt: skip
-        found.files += _text_files(pages)
+        found.files += _text_files(_objects_in(texts, _PAGES))
     return found
+
+
+def _with_ending(texts: Mapping[str, str], endings: tuple[str, ...]) -> dict[str, str]:
+    return {path: text for path, text in texts.items() if path.endswith(endings)}
+
+
+def _objects_in(texts: Mapping[str, str], endings: tuple[str, ...]) -> Iterator[FoundText]:
+    """Yield the objects in scripts, or in the examples of pages."""
+    for path, text in _with_ending(texts, endings).items():
+        yield from script_objects(path, text)
+
+
+def _relevant_findings(terraform: FoundObjects, modules: Mapping[str, str]) -> list[Diagnostic]:
+    """Return the findings about nodes; choices between values count if Terraform makes nodes."""
+    makes_nodes = any(_KIND.search(found.text) for found in terraform.texts)
+    choices = (SEVERAL, ASSUMED) if makes_nodes else ()
+    return [
+        finding
+        for finding in terraform.findings
+        if finding.code in choices or _mentions_nodes(finding, modules)
+    ]
 
 
 def _availability_zones(region: str) -> list[str]:
@@ -159,10 +169,9 @@ def _availability_zones(region: str) -> list[str]:
     return sorted(zone for zone in zones if re.fullmatch(f"{re.escape(region)}[a-z]", zone))
 
 
-def _text_files(texts: Sequence[FoundText]) -> list[TemplateText]:
+def _text_files(texts: Iterable[FoundText]) -> list[SourceFile]:
     """Return the texts with objects that make nodes, as files."""
-    relevant = [text for text in texts if _KIND.search(text.text)]
-    return [template_text(text) for text in relevant]
+    return [template_text(text) for text in texts if _KIND.search(text.text)]
 
 
 def without_made(
@@ -207,23 +216,26 @@ def _mentions_nodes(finding: Diagnostic, modules: Mapping[str, str]) -> bool:
 
 def _texts(root: str) -> Iterator[tuple[str, str]]:
     top = os.path.realpath(root)
-    count = size = 0
+    size = 0
+    for path in islice(_paths(top), _FILES_MAX):
+        text = _read_text(top, path)
+        size += len(text or "")
+        if size > _BYTES_MAX:
+            return
+        if text is not None:
+            yield path, text
+
+
+def _paths(top: str) -> Iterator[str]:
+    """Yield the files to read below a folder, without hidden ones and those of charts."""
     for folder, folders, names in os.walk(top):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         if "Chart.yaml" in names:
             folders.clear()  # Helm renders it
             continue
         for name in sorted(names):
-            if not name.endswith(_READ) or name.startswith("."):
-                continue
-            path = os.path.relpath(os.path.join(folder, name), top).replace(os.sep, "/")
-            text = _read_text(top, path)
-            count += 1
-            size += len(text or "")
-            if count > _FILES_MAX or size > _BYTES_MAX:
-                return
-            if text is not None:
-                yield path, text
+            if name.endswith(_READ) and not name.startswith("."):
+                yield os.path.relpath(os.path.join(folder, name), top).replace(os.sep, "/")
 
 
 def _list_files(top: str, folder: str) -> list[str]:

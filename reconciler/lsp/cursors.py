@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from reconciler.lsp.positions import TextLines
+from reconciler.model.json import as_mapping, as_text
 from reconciler.source.document import Document, Mark, Pointer, parse_documents
 from reconciler.source.objects import Entry, entries
 from reconciler.source.resource import CONFIG_FILES, is_ours, schema_name
@@ -135,7 +136,7 @@ def entry_at(document: Document, pointer: Pointer) -> Entry:
 
 def _header(data: object) -> tuple[str, str]:
     texts = [data.get(field) if isinstance(data, dict) else "" for field in ("kind", "apiVersion")]
-    kind, version = (text if isinstance(text, str) else "" for text in texts)
+    kind, version = (as_text(text) for text in texts)
     return kind, version
 
 
@@ -197,5 +198,4 @@ def node_at(name: str, pointer: Pointer) -> Schema:
 
 def data_at(cursor: Cursor) -> Mapping[str, object]:
     """Return the mapping at the cursor, empty if there is none."""
-    found = value_at(cursor.entry.data, cursor.pointer)
-    return found if isinstance(found, dict) else {}
+    return as_mapping(value_at(cursor.entry.data, cursor.pointer))

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from reconciler.lsp import cursors
+from reconciler.model.json import as_text
 from reconciler.model.text.visible import markdown_code
 from reconciler.source.codes import FindingCode, known_codes
 from reconciler.source.schema import value_at
@@ -78,7 +79,7 @@ def _selection(
     reference: object = value_at(entry.data, ("spec", "template", "spec", "nodeClassRef", "name"))
     if wanted is None:
         return ""
-    name = reference if isinstance(reference, str) else ""
+    name = as_text(reference)
     catalog = fleet_catalog(checked.fleet, sets, name)
     return "" if catalog is None else str(select_types(catalog, wanted))
 

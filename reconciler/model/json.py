@@ -14,3 +14,23 @@ cannot read. Code that only passes a value on or compares it uses ``object``.
 
 JsonDict = dict[str, Any]
 """An object of JSON or YAML that is being made or changed."""
+
+
+def as_mapping(value: object) -> JsonDict:
+    """Return a mapping, an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: object) -> list[Any]:
+    """Return a list, an empty one for anything else."""
+    return value if isinstance(value, list) else []
+
+
+def as_mappings(value: object) -> list[JsonDict]:
+    """Return the mappings of a list, none for anything else."""
+    return [item for item in as_list(value) if isinstance(item, dict)]
+
+
+def as_text(value: object) -> str:
+    """Return a text, an empty one for anything else."""
+    return value if isinstance(value, str) else ""

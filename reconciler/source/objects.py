@@ -7,6 +7,7 @@ from operator import is_
 from typing import Any, Final, NamedTuple
 
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.json import as_text
 from reconciler.model.text.nearest import did_you_mean, nearest
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Document, Pointer
@@ -58,7 +59,7 @@ class Entry(NamedTuple):
     def _metadata(self, field: str) -> str:
         metadata = self.data.get("metadata") if isinstance(self.data, dict) else None
         value = metadata.get(field) if isinstance(metadata, dict) else None
-        return value if isinstance(value, str) else ""
+        return as_text(value)
 
     def place(self, pointer: Pointer, *, of_key: bool = False) -> Place:
         """Return the position of the field at ``pointer``."""

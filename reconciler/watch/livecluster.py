@@ -14,7 +14,7 @@ from reconciler.adapters.kubernetes.informers import ClusterCache, Freshness
 from reconciler.adapters.kubernetes.kinds import NODE_CLAIM, NODE_POOL, OBSERVED, OF_KARPENTER
 from reconciler.adapters.kubernetes.nodeclasses import other_node_classes
 from reconciler.model.decode import decode
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_list
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def facts_of(item: _Item) -> bytes:
             metadata.pop(name, None)
     status = data.get("status")
     conditions = status.get("conditions") if isinstance(status, dict) else None
-    for condition in conditions if isinstance(conditions, list) else ():
+    for condition in as_list(conditions):
         if isinstance(condition, dict):
             condition.pop("lastHeartbeatTime", None)
     content = msgspec.json.encode(data, order="deterministic")

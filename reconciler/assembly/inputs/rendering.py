@@ -43,7 +43,7 @@ from reconciler.desired.sources.substitution import substitute
 from reconciler.desired.sources.tree import OutsideTreeError, Tree, TreeLimitError, files_below
 from reconciler.desired.sources.work import Made, MeteredTree
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_mapping
 from reconciler.model.text.quoting import quote_value
 from reconciler.ports.rendering import RenderBuild, Renderer, RenderError
 from reconciler.source.document import Document
@@ -267,7 +267,7 @@ class _Expansion:
         for data in self._objects("ConfigMap", name):
             if value_at(data, ("metadata", "name")) == name:
                 values = data.get("data")
-                return values if isinstance(values, dict) else {}
+                return as_mapping(values)
         return None
 
     def clusters(self) -> list[JsonDict]:

@@ -79,8 +79,8 @@ def _reported_memory(
         return None
     if node.claim.status.image_id not in {ami.id for ami in node_class.status.amis}:
         return None
-    text = node.node.status.capacity.get(MEMORY)
-    amount = parse_resources({MEMORY: text})[MEMORY] if text is not None else 0
+    reported = node.node.status.capacity.get(MEMORY, 0)
+    amount = parse_resources({MEMORY: reported})[MEMORY]
     return (images_key(node_class), name, amount) if amount > 0 else None
 
 

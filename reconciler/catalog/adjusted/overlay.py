@@ -78,16 +78,22 @@ def overlay_problems(
     return found
 
 
+def _operand_problem(operator: str, values: Sequence[str]) -> str | None:
+    """Return why an operator cannot have these values, or None."""
+    if operator in (Operator.IN, Operator.NOT_IN) and not values:
+        return f"{operator} needs at least one value"
+    if operator not in _BOUNDS:
+        return None
+    is_integer = len(values) == 1 and values[0].isascii() and values[0].isdigit()
+    return None if is_integer else f"{operator} needs one integer of at least 0"
+
+
 def _requirement_problems(entry: NodeSelectorRequirement) -> Iterator[tuple[str, str]]:
     if reason := _key_problem(entry.key):
         yield "key", reason
     values = entry.values
-    if entry.operator in (Operator.IN, Operator.NOT_IN) and not values:
-        yield "values", f"{entry.operator} needs at least one value"
-    if entry.operator in _BOUNDS and not (
-        len(values) == 1 and values[0].isascii() and values[0].isdigit()
-    ):
-        yield "values", f"{entry.operator} needs one integer of at least 0"
+    if reason := _operand_problem(entry.operator, values):
+        yield "values", reason
     for value in values:
         if value and not _NAME.fullmatch(value):
             yield "values", f"{quote_value(value)} is not a label value"

@@ -57,6 +57,14 @@ def read_answers(resources: Path, release: str) -> Answers:
     )
 
 
+def _bodies(current: Answers, older: Answers | None) -> dict[str, JsonObject]:
+    """Return the description of each type; an older one has its attachments from the current."""
+    bodies = {**current.bodies, **(older.bodies if older else {})}
+    for name in bodies.keys() & current.bodies.keys():
+        bodies[name] = _with_attachments(bodies[name], current.bodies[name])
+    return bodies
+
+
 def build(data: Path, current: Answers, older: Answers | None = None) -> tuple[Bundle, str]:
     """Return the bundle and its version, which is the date of the prices.
 
@@ -66,9 +74,7 @@ def build(data: Path, current: Answers, older: Answers | None = None) -> tuple[B
         _read_json(data / name)
         for name in ("ondemand_prices.json", "vpc_limits.json", "network_bandwidth.json")
     )
-    bodies = {**current.bodies, **(older.bodies if older else {})}
-    for name in bodies.keys() & current.bodies.keys():
-        bodies[name] = _with_attachments(bodies[name], current.bodies[name])
+    bodies = _bodies(current, older)
     machines = tuple(
         reduce_body(bodies[name], limits["limits"].get(name), bandwidths["bandwidthMbps"].get(name))
         for name in sorted(bodies)

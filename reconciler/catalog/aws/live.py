@@ -8,6 +8,7 @@ A type that the bundle does not contain has neither.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from hashlib import sha256
 
@@ -64,13 +65,12 @@ def live_bundle(
     """
     header, bundle = bundled
     by_name = {machine.name: machine for machine in machines}
-    offered = {zone: names & by_name.keys() for zone, names in zones.items()}
     withdrawn = _withdrawn_machines(bundle, region, by_name)
+    offered = {zone: names & by_name.keys() for zone, names in zones.items()}
+    if withdrawn:
+        _add_withdrawn(offered, bundle, region, withdrawn.keys())
     all_machines = [machine for _, machine in sorted({**by_name, **withdrawn}.items())]
-    live_zones = tuple(Zone(zone, None) for zone in sorted(offered))
-    for zone in bundle.regions[region].zones if withdrawn else ():
-        before = _offered_types(bundle, region, zone.name) & withdrawn.keys()
-        offered[zone.name] = offered.get(zone.name, frozenset()) | before
+    live_zones = tuple(Zone(zone, None) for zone in sorted(zones))
     masks = tuple(
         sum(1 << bit for bit, zone in enumerate(live_zones) if machine.name in offered[zone.name])
         for machine in all_machines
@@ -85,6 +85,15 @@ def live_bundle(
     # The time is not included: the same response tomorrow is the same catalog.
     digest = sha256(msgspec.msgpack.encode((result.machines, result.regions))).hexdigest()
     return Header(f"{at:%FT%TZ}", digest, header.priced_at or header.version), result
+
+
+def _add_withdrawn(
+    offered: dict[str, frozenset[str]], bundle: Bundle, region: str, withdrawn: AbstractSet[str]
+) -> None:
+    """Add the withdrawn types to the zones that offer them according to the bundle."""
+    for zone in bundle.regions[region].zones:
+        before = _offered_types(bundle, region, zone.name) & withdrawn
+        offered[zone.name] = offered.get(zone.name, frozenset()) | before
 
 
 def _offered_types(bundle: Bundle, region: str, zone: str) -> frozenset[str]:

@@ -46,16 +46,28 @@ def refusal(machine: MachineType, facts: ClassFacts) -> str | None:
     """Return why the class cannot run on the type, or None if it can."""
     if facts.problem is not None:
         return facts.problem
-    if facts.family == "AL2023" and machine.family == "a1":
-        return "AL2023 has no image for a1"
-    if facts.nested_virtualization and not machine.nested_virtualization:
-        return "it does not support nested virtualization"
-    if facts.nitro_enclaves and not machine.nitro_enclaves:
-        return "it does not support Nitro Enclaves"
-    if facts.connection_tracking and machine.hypervisor != "nitro":
-        return "connection tracking requires the nitro hypervisor"
-    if facts.strategy == PlacementStrategy.CLUSTER and not machine.cluster_placement:
-        return "it cannot join a cluster placement group"
+    needs = (
+        (facts.family == "AL2023", machine.family != "a1", "AL2023 has no image for a1"),
+        (
+            facts.nested_virtualization,
+            machine.nested_virtualization,
+            "it does not support nested virtualization",
+        ),
+        (facts.nitro_enclaves, machine.nitro_enclaves, "it does not support Nitro Enclaves"),
+        (
+            facts.connection_tracking,
+            machine.hypervisor == "nitro",
+            "connection tracking requires the nitro hypervisor",
+        ),
+        (
+            facts.strategy == PlacementStrategy.CLUSTER,
+            machine.cluster_placement,
+            "it cannot join a cluster placement group",
+        ),
+    )
+    for is_needed, is_met, reason in needs:
+        if is_needed and not is_met:
+            return reason
     return _interface_refusal(machine, facts) if facts.interfaces else None
 
 

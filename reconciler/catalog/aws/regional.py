@@ -81,15 +81,7 @@ def with_regional_prices(
     prices.
     """
     newest = _newest(bundle)
-    regions = dict(bundle.regions)
-    for name, zones in _ZONES_ASSUMED.items():
-        source = _STAND_INS.get(name, name)
-        prices = _in_dollars(source, lists.get(source) or listed.prices.get(source) or {})
-        if name not in regions and prices:
-            region = _assumed(bundle, zones, prices)
-            if source in lists or source != name:
-                region = _stated(region, bundle, prices, name)
-            regions[name] = region
+    regions = _regions_of_lists(bundle, listed, lists) | bundle.regions
     for name, region in regions.items():
         if not region.prices and name in listed.prices:
             regions[name] = _priced(
@@ -98,6 +90,21 @@ def with_regional_prices(
     about = f"Linux on-demand prices by region of ec2instances.info, {listed.date}"
     sources = (*bundle.sources, about)
     return msgspec.structs.replace(bundle, sources=sources, regions=dict(sorted(regions.items())))
+
+
+def _regions_of_lists(
+    bundle: Bundle, listed: Listed, lists: Mapping[str, Mapping[str, float]]
+) -> dict[str, Region]:
+    """Return the regions whose zones are assumed, with the types that have a price there."""
+    regions = {}
+    for name, zones in _ZONES_ASSUMED.items():
+        source = _STAND_INS.get(name, name)
+        prices = _in_dollars(source, lists.get(source) or listed.prices.get(source) or {})
+        if prices:
+            regions[name] = _assumed(bundle, zones, prices)
+            if source in lists or source != name:
+                regions[name] = _stated(regions[name], bundle, prices, name)
+    return regions
 
 
 def _newest(bundle: Bundle) -> dict[str, float]:

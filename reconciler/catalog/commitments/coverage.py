@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from math import ceil
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -87,12 +87,8 @@ def coverage_of(
     commitments: Commitments, running: Iterable[RunningNode], region: str, now: datetime
 ) -> Coverage:
     """Return the coverage of a region's commitments at ``now``."""
-
-    def applies(terms: SavingsPlanTerms | ReservedInstancesTerms) -> bool:
-        return terms.region in ("", region) and (terms.until is None or now < terms.until)
-
-    every = [_Reserved(terms) for terms in commitments.reserved_instances if applies(terms)]
-    every_plan = [_Plan(terms) for terms in commitments.savings_plans if applies(terms)]
+    every = list(map(_Reserved, _applicable(commitments.reserved_instances, region, now)))
+    every_plan = list(map(_Plan, _applicable(commitments.savings_plans, region, now)))
     unknown = [one.name for one in every if one.is_unknown]
     unknown += [plan.name for plan in every_plan if plan.is_unknown]
     reserved = [one for one in every if not one.is_unknown]
@@ -108,6 +104,16 @@ def coverage_of(
         *_plan_covers(plans, region, settings),
     )
     return Coverage(covers, paid, tuple(unknown))
+
+
+_Terms = TypeVar("_Terms", SavingsPlanTerms, ReservedInstancesTerms)
+
+
+def _applicable(every: Iterable[_Terms], region: str, now: datetime) -> Iterator[_Terms]:
+    """Yield the terms that hold in a region and have not ended."""
+    for terms in every:
+        if terms.region in ("", region) and (terms.until is None or now < terms.until):
+            yield terms
 
 
 class _Reserved:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from reconciler.model.decode import describe_mismatch
 from reconciler.model.errors import UsageError
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_mapping
 from reconciler.model.text.identifiers import commit_or_empty, number_or_empty
 from reconciler.model.text.visible import encodable
 from reconciler.source.schema import value_at
@@ -53,7 +53,7 @@ def github_event(environment: Mapping[str, str]) -> CiEvent:
     head = None
     if environment.get("GITHUB_EVENT_NAME") == TRUSTED_RUN:
         given = data.get(TRUSTED_RUN)
-        head = given if isinstance(given, dict) else {}  # without a run there is nothing to trust
+        head = as_mapping(given)  # without a run there is nothing to trust
     server = environment.get("GITHUB_SERVER_URL", "")
     run = environment.get("GITHUB_RUN_ID", "")
     if head is not None:

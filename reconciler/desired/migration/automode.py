@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from reconciler.desired.migration.objects import Note, change_note, removal_note
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_list, as_mapping
 from reconciler.source.document import Pointer
 from reconciler.source.resource import AUTO_MODE
 from reconciler.source.schema import value_at
@@ -34,7 +34,7 @@ def is_auto_mode_class(data: JsonDict) -> bool:
 def convert_class(data: JsonDict) -> list[Note]:
     """Turn a NodeClass into an EC2NodeClass in place; return what changed."""
     spec = data.get("spec")
-    old = spec if isinstance(spec, dict) else {}
+    old = as_mapping(spec)
     new: JsonDict = {"amiSelectorTerms": [{"alias": _IMAGE}]}
     new |= {key: old[key] for key in _KEPT if key in old}
     storage = old.get("ephemeralStorage")
@@ -58,7 +58,7 @@ def convert_pool(data: JsonDict) -> list[Note]:
     """Change the labels and the class reference of a NodePool of EKS Auto Mode in place."""
     notes: list[Note] = []
     requirements = value_at(data, (*_TEMPLATE, "requirements"))
-    for number, one in enumerate(requirements if isinstance(requirements, list) else ()):
+    for number, one in enumerate(as_list(requirements)):
         key = one.get("key") if isinstance(one, dict) else None
         if isinstance(key, str) and key.startswith(_INSTANCE):
             one["key"] = f"{_KARPENTER}/instance-{key.removeprefix(_INSTANCE)}"

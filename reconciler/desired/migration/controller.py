@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from reconciler.desired.settings.keys import KEYS
 from reconciler.model.errors import UsageError
-from reconciler.model.json import JsonDict, JsonObject
+from reconciler.model.json import JsonDict, JsonObject, as_list, as_mapping
 from reconciler.model.settings import OLDEST, KarpenterVersion
 from reconciler.source.schema import value_at
 
@@ -174,7 +174,7 @@ def settings_of_config_map(data: JsonObject) -> ControllerSettings:
     found: dict[str, str] = {}
     left_out: dict[str, str] = {}
     profile = ""
-    for key, value in values.items() if isinstance(values, dict) else ():
+    for key, value in as_mapping(values).items():
         if key in _CONFIG_MAP_KEYS:
             found[_CONFIG_MAP_KEYS[key]] = str(value)
         elif key == "featureGates.driftEnabled":
@@ -260,6 +260,6 @@ def _containers(data: JsonObject) -> list[JsonDict]:
 
 
 def _mappings(items: object) -> Iterator[JsonDict]:
-    for item in items if isinstance(items, list) else ():
+    for item in as_list(items):
         if isinstance(item, dict):
             yield item

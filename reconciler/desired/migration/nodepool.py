@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from reconciler.desired.migration.objects import Note, change_note, incomplete_note, removal_note
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_list, as_mappings
 from reconciler.source.document import Pointer
 from reconciler.source.schema import value_at
 
@@ -143,7 +143,7 @@ def _class_of_provisioner(
 
 def _migrate_requirements(found: object, notes: list[Note]) -> list[JsonDict]:
     """Return the requirements, with those that Karpenter added by default to a Provisioner."""
-    known = [r for r in found if isinstance(r, dict)] if isinstance(found, list) else []
+    known = as_mappings(found)
     keys = {str(r.get("key")) for r in known}
     added: list[JsonDict] = [
         {"key": key, "operator": operator, "values": values}
@@ -222,7 +222,7 @@ def _migrate_disruption(spec: JsonDict, claim: JsonDict, *, is_beta: bool) -> It
         disruption["consolidateAfter"] = "0s"
         yield change_note((*at, "consolidateAfter"), "0s is written out, which v1 requires")
     budgets = disruption.get("budgets")
-    for budget in budgets if isinstance(budgets, list) else ():
+    for budget in as_list(budgets):
         reasons = budget.get("reasons") if isinstance(budget, dict) else None
         if isinstance(reasons, list):
             reasons[:] = [_REASONS.get(r, r) if isinstance(r, str) else r for r in reasons]
@@ -241,7 +241,7 @@ def _migrate_labels(spec: JsonDict, at: Pointer) -> Iterator[Note]:
                 f"became {_DO_NOT_DISRUPT}"
             ))  # fmt: skip
     requirements = claim.get("requirements")
-    for number, requirement in enumerate(requirements if isinstance(requirements, list) else ()):
+    for number, requirement in enumerate(as_list(requirements)):
         if isinstance(requirement, dict) and requirement.get("key") == _POOL_LABEL[0]:
             requirement["key"] = _POOL_LABEL[1]
             yield change_note((*at, "requirements", number), f"key became {_POOL_LABEL[1]}")

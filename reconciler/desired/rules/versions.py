@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from reconciler.model.diagnostics import Severity
-from reconciler.model.json import JsonDict, JsonObject
+from reconciler.model.json import JsonDict, JsonObject, as_list
 from reconciler.model.settings import NEW_IN_1_15, FeatureGate, KarpenterVersion
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
@@ -89,9 +89,9 @@ def _repair_budgets(
     is_on = value_at(config, ("featureGates", FeatureGate.NODE_REPAIR.value)) is True
     is_legacy = config.get("legacyNodeRepair") is True
     budgets = value_at(data, (*_DISRUPTION, "budgets"))
-    for number, budget in enumerate(budgets if isinstance(budgets, list) else ()):
+    for number, budget in enumerate(as_list(budgets)):
         reasons = budget.get("reasons") if isinstance(budget, dict) else None
-        for index, reason in enumerate(reasons if isinstance(reasons, list) else ()):
+        for index, reason in enumerate(as_list(reasons)):
             if reason != _REPAIR_REASON:
                 continue
             at = (*_DISRUPTION, "budgets", number, "reasons", index)

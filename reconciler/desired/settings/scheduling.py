@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 from reconciler.model.decode import decode
-from reconciler.model.json import JsonDict, JsonObject
+from reconciler.model.json import JsonDict, JsonObject, as_mapping
 from reconciler.model.kubernetes.labelsyntax import key_fault
 from reconciler.model.kubernetes.pod import NodeAffinity, TopologySpreadConstraint
 from reconciler.model.kubernetes.profile import (
@@ -274,7 +274,7 @@ def _missing(part: _Part) -> Any:
 def _added_affinity(part: _Part) -> NodeAffinity | None:
     if part.data is None:
         return None
-    data: JsonObject | JsonDict = part.data if isinstance(part.data, dict) else {}
+    data: JsonObject | JsonDict = as_mapping(part.data)
     try:
         return decode(data, NodeAffinity)
     except ValueError as error:

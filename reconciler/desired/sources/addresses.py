@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_list, as_mapping
 from reconciler.source.document import Pointer, parse_documents
 
 SCHEMA: Final = "values.schema.json"
@@ -38,8 +38,8 @@ def misspelled_names(data: JsonDict, names: Collection[str]) -> Iterator[Pointer
             yield (key,)
         if key == "openapi" and isinstance(value, dict):
             yield from ((key, inner) for inner in value if _is_misspelled(inner, _PATH_NAMES))
-        for number, item in enumerate(value if isinstance(value, list) else ()):
-            for inner in item if isinstance(item, dict) else ():
+        for number, item in enumerate(as_list(value)):
+            for inner in as_mapping(item):
                 if _is_misspelled(inner, _PATH_NAMES):
                     yield (key, number, inner)
 

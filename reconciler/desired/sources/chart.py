@@ -11,7 +11,7 @@ from typing import Final
 from reconciler.desired.sources.addresses import foreign_schema
 from reconciler.desired.sources.tree import CopiedFiles, OutsideTreeError, Tree, join_path
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_list, as_text
 from reconciler.model.text.counting import format_list
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.urls import without_secrets
@@ -55,10 +55,10 @@ class ChartFiles:
         document, data = documents[0], documents[0].data
         if folder == self.folder:
             name = data.get("name")
-            self.name = name if isinstance(name, str) else ""
+            self.name = as_text(name)
         kept: list[object] = []
         declared = data.get("dependencies")
-        for number, one in enumerate(declared if isinstance(declared, list) else ()):
+        for number, one in enumerate(as_list(declared)):
             if not isinstance(one, dict) or self._add_dependency(folder, origin, one, depth):
                 kept.append(one)
                 continue

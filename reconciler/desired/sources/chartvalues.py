@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.sources.chart import CHART, MAKES_NODES
 from reconciler.model.diagnostics import Place
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_mapping
 from reconciler.source.document import parse_documents
 
 VALUES: Final = "values.yaml"
@@ -106,7 +106,7 @@ def _used_keys(files: Mapping[str, bytes]) -> set[str]:
 def _switched_on(values: object, keys: Collection[str] = ()) -> JsonDict:
     """Return the switches below the keys that are off, as on; without keys, all of them."""
     found: JsonDict = {}
-    for key, value in values.items() if isinstance(values, dict) else ():
+    for key, value in as_mapping(values).items():
         if keys and key not in keys:
             continue
         if key in _SWITCHES and value is False:
@@ -127,7 +127,7 @@ def _open_keys(folder: str, files: Mapping[str, bytes]) -> frozenset[str]:
 def _mapping_of(path: str, files: Mapping[str, bytes]) -> JsonDict:
     documents, _ = parse_documents(path, files.get(path, b""))
     data = documents[0].data if len(documents) == 1 else None
-    return data if isinstance(data, dict) else {}
+    return as_mapping(data)
 
 
 def _sets(data: object, keys: Collection[str]) -> bool:

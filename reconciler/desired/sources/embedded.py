@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_list
 from reconciler.source.document import parse_documents
 from reconciler.source.resource import group_of
 
@@ -28,7 +28,7 @@ def embedded_objects(value: object, depth: int = 0) -> Iterator[JsonDict]:
     if isinstance(value, str):
         yield from _objects_in_text(value, depth)
         return
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    parts = value.values() if isinstance(value, dict) else as_list(value)
     for part in parts:
         yield from embedded_objects(part, depth + 1)
 

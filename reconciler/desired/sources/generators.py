@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from reconciler.desired.sources.work import MeteredTree
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_list, as_mapping, as_mappings, as_text
 from reconciler.source.document import parse_documents
 from reconciler.source.schema import value_at
 
@@ -69,32 +69,34 @@ def elements_of(generator: JsonDict, around: Surroundings, depth: int = 0) -> li
     found: list[JsonDict] | None = None
     match kinds:
         case ["list"]:
-            found = _listed(mapping(generator["list"]))
+            found = _listed(as_mapping(generator["list"]))
         case ["git"]:
-            found = _of_git(mapping(generator["git"]), around.tree, around.folder)
+            found = _of_git(as_mapping(generator["git"]), around.tree, around.folder)
         case ["clusters"]:
-            found = _of_clusters(mapping(generator["clusters"]), around)
+            found = _of_clusters(as_mapping(generator["clusters"]), around)
         case ["matrix"] if depth < _DEPTH_MAX:
-            found = _product(items(value_at(generator, ("matrix", "generators"))), around, depth)
+            found = _product(
+                as_mappings(value_at(generator, ("matrix", "generators"))), around, depth
+            )
         case ["merge"] if depth < _DEPTH_MAX:
-            found = _merged(mapping(generator["merge"]), around, depth)
+            found = _merged(as_mapping(generator["merge"]), around, depth)
         case _:
             pass
     if found is None:
         named = ", ".join(sorted(kinds))[:60]
         asks = f": it asks {_ASKS[named]}" if named in _ASKS else ""
         raise UnknownGeneratorError(f"the generator {named} cannot be read offline{asks}")
-    selector = mapping(generator.get("selector"))
+    selector = as_mapping(generator.get("selector"))
     return [element for element in found[:_ELEMENTS_MAX] if _is_selected(element, selector)]
 
 
 def files_of(element: JsonDict, folder: str) -> Iterator[str]:
     """Yield the files that parameters were read from, as paths from the top of the tree."""
     for value in element.values():
-        inner = mapping(value)
-        at = inner if "filename" in inner else mapping(inner.get("path"))
+        inner = as_mapping(value)
+        at = inner if "filename" in inner else as_mapping(inner.get("path"))
         if "filename" in at and "path" in at:
-            path = posixpath.join(folder, text(at["path"]), text(at["filename"]))
+            path = posixpath.join(folder, as_text(at["path"]), as_text(at["filename"]))
             yield posixpath.normpath(path)
 
 
@@ -106,52 +108,52 @@ def find_own_template(generator: JsonDict) -> object:
 
 def _listed(spec: JsonDict) -> list[JsonDict] | None:
     if "elementsYaml" not in spec:
-        return items(spec.get("elements"))
-    data = _parsed(text(spec["elementsYaml"]).encode())
-    return items(data) if isinstance(data, list) else None
+        return as_mappings(spec.get("elements"))
+    data = _parsed(as_text(spec["elementsYaml"]).encode())
+    return as_mappings(data) if isinstance(data, list) else None
 
 
 def _of_clusters(spec: JsonDict, around: Surroundings) -> list[JsonDict] | None:
     """Return the parameters of the clusters that a selector chooses, None if none is known."""
-    selector = mapping(spec.get("selector"))
+    selector = as_mapping(spec.get("selector"))
     if not around.clusters:
         return _with_values([{}], spec, around.tree) if selector in ({}, _EVERY_CLUSTER) else None
     chosen = [
         _of_cluster(secret)
         for secret in around.clusters
-        if _is_selected(mapping(value_at(secret, ("metadata", "labels"))), selector)
+        if _is_selected(as_mapping(value_at(secret, ("metadata", "labels"))), selector)
     ]
     return _with_values(chosen, spec, around.tree)
 
 
 def _of_cluster(secret: JsonDict) -> JsonDict:
     """Return the parameters of the cluster of a Secret; a name in base64 is not decoded."""
-    stated, metadata = mapping(secret.get("stringData")), mapping(secret.get("metadata"))
-    name = text(stated.get("name")) or text(metadata.get("name"))
-    kept = {key: mapping(metadata.get(key)) for key in ("labels", "annotations")}
+    stated, metadata = as_mapping(secret.get("stringData")), as_mapping(secret.get("metadata"))
+    name = as_text(stated.get("name")) or as_text(metadata.get("name"))
+    kept = {key: as_mapping(metadata.get(key)) for key in ("labels", "annotations")}
     return {
         "name": name,
         "nameNormalized": _normalized(name),
-        "server": text(stated.get("server")),
+        "server": as_text(stated.get("server")),
         "metadata": kept,
     }
 
 
 def _of_git(spec: JsonDict, tree: MeteredTree, folder: str) -> list[JsonDict] | None:
     directories, files = spec.get("directories"), spec.get("files")
-    prefix = text(spec.get("pathParamPrefix"))
+    prefix = as_text(spec.get("pathParamPrefix"))
     if isinstance(directories, list):
-        paths = _matching(tree, tree.folders_below(folder), items(directories), folder)
+        paths = _matching(tree, tree.folders_below(folder), as_mappings(directories), folder)
         return _with_values([_with_path({}, path, "", prefix) for path in paths], spec, tree)
     if not isinstance(files, list):
         return None
     found: list[JsonDict] = []
-    for path in _matching(tree, tree.files_below(folder), items(files), folder):
+    for path in _matching(tree, tree.files_below(folder), as_mappings(files), folder):
         data = _parsed_file(tree, posixpath.normpath(posixpath.join(folder, path)))
         above, name = posixpath.dirname(path) or ".", posixpath.basename(path)
         found += [
             _with_path(one, above, name, prefix)
-            for one in (items(data) if isinstance(data, list) else [mapping(data)])
+            for one in (as_mappings(data) if isinstance(data, list) else [as_mapping(data)])
         ]
     return _with_values(found, spec, tree)
 
@@ -188,7 +190,7 @@ def _normalized(name: str) -> str:
 
 def _with_values(found: list[JsonDict], spec: JsonDict, tree: MeteredTree) -> list[JsonDict]:
     """Return parameters with ``values`` of their generator, which may refer to the others."""
-    values = mapping(spec.get("values"))
+    values = as_mapping(spec.get("values"))
     return [{**one, "values": fill(values, one, tree)} for one in found] if values else found
 
 
@@ -202,7 +204,7 @@ def _product(
     for generator in generators:
         combined: list[JsonDict] = []
         for before in found:
-            filled = mapping(fill(generator, before, around.tree))
+            filled = as_mapping(fill(generator, before, around.tree))
             for element in elements_of(filled, around, depth + 1):
                 combined.append(_over(before, element))
                 if len(combined) > _ELEMENTS_MAX:
@@ -214,7 +216,7 @@ def _product(
 def _merged(spec: JsonDict, around: Surroundings, depth: int) -> list[JsonDict] | None:
     """Return the parameters of the first generator, with those of others that agree in the keys."""
     keys = strings(spec.get("mergeKeys"))
-    generators = items(spec.get("generators"))
+    generators = as_mappings(spec.get("generators"))
     if not keys or not generators:
         return None
     first, *others = (elements_of(one, around, depth + 1) for one in generators)
@@ -241,18 +243,18 @@ def _over(before: JsonDict, after: JsonDict) -> JsonDict:
 
 def _is_selected(element: JsonDict, selector: JsonDict) -> bool:
     """Return whether parameters match a label selector, with the parameters as labels."""
-    for key, value in mapping(selector.get("matchLabels")).items():
+    for key, value in as_mapping(selector.get("matchLabels")).items():
         if plain(_parameter(element, key)) != plain(value):
             return False
-    for one in items(selector.get("matchExpressions")):
-        found = _parameter(element, text(one.get("key")))
+    for one in as_mappings(selector.get("matchExpressions")):
+        found = _parameter(element, as_text(one.get("key")))
         is_in = plain(found) in strings(one.get("values"))
         if not {
             "In": found is not None and is_in,
             "NotIn": found is None or not is_in,
             "Exists": found is not None,
             "DoesNotExist": found is None,
-        }.get(text(one.get("operator")), False):
+        }.get(as_text(one.get("operator")), False):
             return False
     return True
 
@@ -277,7 +279,7 @@ def _matching(
 
 def _names(pattern: JsonDict) -> list[str]:
     """Return the names in a pattern of paths, with each ``**`` once in a row."""
-    names = posixpath.normpath(text(pattern.get("path"))).split("/")
+    names = posixpath.normpath(as_text(pattern.get("path"))).split("/")
     return [n for at, n in enumerate(names) if n != "**" or names[at - 1 : at] != ["**"]]
 
 
@@ -329,7 +331,7 @@ def _parameter(element: JsonDict, name: str) -> object:
         return listed[number] if isinstance(listed, list) and number < len(listed) else None
     key = _KEY.fullmatch(name)
     if key is not None:
-        return mapping(_parameter(element, key[1])).get(key[2])
+        return as_mapping(_parameter(element, key[1])).get(key[2])
     name = name.lstrip(".")
     if name in element and not isinstance(element[name], dict):
         return element[name]
@@ -343,24 +345,9 @@ def _parameter(element: JsonDict, name: str) -> object:
     return found
 
 
-def mapping(value: object) -> JsonDict:
-    """Return a mapping, an empty one for anything else."""
-    return value if isinstance(value, dict) else {}
-
-
-def items(value: object) -> list[JsonDict]:
-    """Return the mappings of a list."""
-    return [v for v in value if isinstance(v, dict)] if isinstance(value, list) else []
-
-
 def strings(value: object) -> list[str]:
     """Return the strings of a list."""
-    return [v for v in value if isinstance(v, str)] if isinstance(value, list) else []
-
-
-def text(value: object) -> str:
-    """Return a string, an empty one for anything else."""
-    return value if isinstance(value, str) else ""
+    return [item for item in as_list(value) if isinstance(item, str)]
 
 
 def plain(value: object) -> str:

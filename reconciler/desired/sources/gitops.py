@@ -21,16 +21,13 @@ from reconciler.desired.sources.generators import (
     files_of,
     fill,
     find_own_template,
-    items,
-    mapping,
     plain,
     strings,
-    text,
 )
 from reconciler.desired.sources.tree import OutsideTreeError, join_path
 from reconciler.desired.sources.work import MeteredTree
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_mapping, as_mappings, as_text
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.urls import without_secrets
 from reconciler.source.document import Pointer, parse_documents
@@ -151,7 +148,7 @@ class _GitopsObject:
 
     @property
     def spec(self) -> JsonDict:
-        return mapping(self.entry.data.get("spec"))
+        return as_mapping(self.entry.data.get("spec"))
 
 
 def _note(
@@ -195,7 +192,7 @@ def _flux_kustomization(found: _GitopsObject) -> Iterator[Found]:
     if spec.get("suspend") is True:
         return
     kind = value_at(spec, ("sourceRef", "kind"))
-    path = text(spec.get("path")) or "./"
+    path = as_text(spec.get("path")) or "./"
     try:
         target = join_path(found.folder, path)
     except OutsideTreeError:
@@ -217,7 +214,7 @@ def _flux_overlay(spec: JsonDict) -> JsonDict:
     overlay: JsonDict = {k: spec[k] for k in fields}
     if isinstance(spec.get("targetNamespace"), str):
         overlay["namespace"] = spec["targetNamespace"]
-    metadata = mapping(spec.get("commonMetadata"))
+    metadata = as_mapping(spec.get("commonMetadata"))
     if metadata.get("labels"):
         overlay["labels"] = [{"pairs": metadata["labels"]}]
     return overlay
@@ -230,29 +227,29 @@ def _substitutions(found: _GitopsObject) -> tuple[dict[str, str] | None, list[Di
         return None, []
     variables: dict[str, str] = {}
     unknown: list[Diagnostic] = []
-    for number, one in enumerate(items(build.get("substituteFrom"))):
-        is_config_map, name = one.get("kind") == "ConfigMap", text(one.get("name"))
+    for number, one in enumerate(as_mappings(build.get("substituteFrom"))):
+        is_config_map, name = one.get("kind") == "ConfigMap", as_text(one.get("name"))
         data = found.others.config_map(found.entry.namespace, name) if is_config_map else None
         if data is None and one.get("optional") is not True:
             at: Pointer = ("spec", "postBuild", "substituteFrom", number)
             hint = "its variables stay placeholders; add them to postBuild.substitute"
             unknown.append(_note(found.entry, at, "unknown-variables", _not_here(one), hint))
         variables |= {k: str(v) for k, v in (data or {}).items()}
-    for key, value in mapping(build.get("substitute")).items():
+    for key, value in as_mapping(build.get("substitute")).items():
         variables[key] = value if isinstance(value, str) else plain(value)
     return variables, unknown
 
 
 def _flux_release(found: _GitopsObject) -> Iterator[Found]:
     entry, spec = found.entry, found.spec
-    chart = mapping(value_at(spec, ("chart", "spec")))
+    chart = as_mapping(value_at(spec, ("chart", "spec")))
     at: Pointer = ("spec", "chart", "spec", "chart")
-    name = text(chart.get("chart"))
+    name = as_text(chart.get("chart"))
     kind = value_at(chart, ("sourceRef", "kind"))
     values, unknown = _release_values(found)
-    namespace = text(spec.get("targetNamespace")) or entry.namespace
+    namespace = as_text(spec.get("targetNamespace")) or entry.namespace
     if kind not in ("GitRepository", None) or not name:
-        shown = name or text(value_at(spec, ("chartRef", "name"))) or "its chart"
+        shown = name or as_text(value_at(spec, ("chartRef", "name"))) or "its chart"
         where = "the Helm repository of its sourceRef"
         yield from _remote_chart(entry, at, shown, where, values, ("spec", "values"), namespace)
         return
@@ -271,7 +268,7 @@ def _flux_release(found: _GitopsObject) -> Iterator[Found]:
     yield UsedFiles(files)
     yield Rendering(
         target, Tool.HELM, entry.place(()), f"Flux HelmRelease {entry.name}",
-        release=ChartRelease(text(spec.get("releaseName")) or entry.name, files),
+        release=ChartRelease(as_text(spec.get("releaseName")) or entry.name, files),
         namespace=namespace, values=values,
     )  # fmt: skip
 
@@ -280,16 +277,16 @@ def _release_values(found: _GitopsObject) -> tuple[JsonDict, list[Diagnostic]]:
     """Return the values of a HelmRelease, and findings on those that are not in the repository."""
     values: JsonDict = {}
     unknown: list[Diagnostic] = []
-    for number, one in enumerate(items(found.spec.get("valuesFrom"))):
-        data = found.others.config_map(found.entry.namespace, text(one.get("name")))
-        content = (data or {}).get(text(one.get("valuesKey")) or "values.yaml")
+    for number, one in enumerate(as_mappings(found.spec.get("valuesFrom"))):
+        data = found.others.config_map(found.entry.namespace, as_text(one.get("name")))
+        content = (data or {}).get(as_text(one.get("valuesKey")) or "values.yaml")
         if one.get("kind") == "ConfigMap" and isinstance(content, str):
             values = merge_values(values, values_of(content))
             continue
         hint = "the chart is rendered without these values"
         at: Pointer = ("spec", "valuesFrom", number)
         unknown.append(_note(found.entry, at, "unknown-variables", _not_here(one), hint))
-    return merge_values(values, mapping(found.spec.get("values"))), unknown
+    return merge_values(values, as_mapping(found.spec.get("values"))), unknown
 
 
 def _remote_chart(
@@ -306,7 +303,8 @@ def _remote_chart(
     if objects:
         yield Embedded(objects, entry.place(values_at), namespace)
         names = ", ".join(
-            f"{one.get('kind')} {text(value_at(one, ('metadata', 'name')))}" for one in objects[:3]
+            f"{one.get('kind')} {as_text(value_at(one, ('metadata', 'name')))}"
+            for one in objects[:3]
         )
         message += f", except for objects in its values: {names}"
         message += f" and {len(objects) - 3} more" if len(objects) > 3 else ""
@@ -320,11 +318,11 @@ def _application(found: _GitopsObject) -> Iterator[Found]:
 def _sources_of_application(
     found: _GitopsObject, spec: JsonDict, at: Pointer, name: str
 ) -> Iterator[Found]:
-    listed = items(spec.get("sources"))
+    listed = as_mappings(spec.get("sources"))
     sources: list[tuple[Pointer, JsonDict]] = [(("sources", n), s) for n, s in enumerate(listed)]
-    sources = sources or [(("source",), mapping(spec.get("source")))]
-    references = {text(s.get("ref")) for _, s in sources if s.get("ref")}
-    namespace = text(value_at(spec, ("destination", "namespace"))) or "default"
+    sources = sources or [(("source",), as_mapping(spec.get("source")))]
+    references = {as_text(s.get("ref")) for _, s in sources if s.get("ref")}
+    namespace = as_text(value_at(spec, ("destination", "namespace"))) or "default"
     for step, source in sources:
         pointer = (*at, *step)
         if source.get("ref") and not source.get("path"):
@@ -337,12 +335,14 @@ def _application_source(
     references: set[str],
 ) -> Iterator[Found]:  # fmt: skip
     entry, folder = found.entry, found.folder
-    path, chart = text(source.get("path")), text(source.get("chart"))
-    helm, kustomize = mapping(source.get("helm")), mapping(source.get("kustomize"))
-    values = merge_values(values_of(text(helm.get("values"))), mapping(helm.get("valuesObject")))
+    path, chart = as_text(source.get("path")), as_text(source.get("chart"))
+    helm, kustomize = as_mapping(source.get("helm")), as_mapping(source.get("kustomize"))
+    values = merge_values(
+        values_of(as_text(helm.get("values"))), as_mapping(helm.get("valuesObject"))
+    )
     if chart:
         yield UsedFiles(tuple(_values_paths(helm, ".", folder, references)))
-        where = text(source.get("repoURL"))
+        where = as_text(source.get("repoURL"))
         yield from _remote_chart(
             entry, (*at, "chart"), chart, where, values, (*at, "helm"), namespace
         )
@@ -365,12 +365,12 @@ def _application_source(
                     "pass its output with -f", Severity.ERROR)  # fmt: skip
         return
     parameters = tuple(
-        (text(p.get("name")), plain(p.get("value"))) for p in items(helm.get("parameters"))
+        (as_text(p.get("name")), plain(p.get("value"))) for p in as_mappings(helm.get("parameters"))
     )
     yield Rendering(
         target, place=entry.place(()), by=by,
         overlay=_argo_overlay(kustomize),
-        release=ChartRelease(text(helm.get("releaseName")) or name, values_files, parameters),
+        release=ChartRelease(as_text(helm.get("releaseName")) or name, values_files, parameters),
         namespace=namespace, values=values,
         is_recursive=value_at(source, ("directory", "recurse")) is True,
     )  # fmt: skip
@@ -379,7 +379,7 @@ def _application_source(
 def _argo_overlay(kustomize: JsonDict) -> JsonDict:
     fields = (k for k in _KUSTOMIZE_FIELDS if k in kustomize and k != "images")
     overlay: JsonDict = {k: kustomize[k] for k in fields}
-    for number in items(overlay.get("replicas")):
+    for number in as_mappings(overlay.get("replicas")):
         count = number.get("count")
         if isinstance(count, str) and _COUNT.fullmatch(count):
             number["count"] = int(count)
@@ -393,7 +393,7 @@ def _values_elsewhere(entry: Entry, at: Pointer, helm: JsonDict) -> Iterator[Dia
         if "://" in path:
             message = f"values file {quote_value(without_secrets(path))} is remote and is not read"
             yield _note(entry, (*at, "valueFiles", number), "remote-source", message, hint)
-    for number, one in enumerate(items(helm.get("fileParameters"))):
+    for number, one in enumerate(as_mappings(helm.get("fileParameters"))):
         message = f"file parameter {quote_value(one.get('name'))} is not read"
         yield _note(entry, (*at, "fileParameters", number), "unknown-variables", message, hint)
 
@@ -409,14 +409,14 @@ def _values_paths(helm: JsonDict, target: str, folder: str, references: set[str]
 
 def _application_set(found: _GitopsObject) -> Iterator[Found]:
     entry, spec = found.entry, found.spec
-    template = mapping(spec.get("template"))
+    template = as_mapping(spec.get("template"))
     if spec.get("templatePatch"):
         message = "templatePatch is not applied; its changes are missing"
         hint = "write them into template, or pass rendered YAML with -f"
         yield _note(entry, ("spec", "templatePatch"), "remote-source", message, hint)
     count = 0
     around = Surroundings(found.tree, found.folder, found.others.clusters())
-    for number, generator in enumerate(items(spec.get("generators"))):
+    for number, generator in enumerate(as_mappings(spec.get("generators"))):
         at: Pointer = ("spec", "generators", number)
         try:
             elements = elements_of(generator, around)
@@ -437,10 +437,10 @@ def _application_set(found: _GitopsObject) -> Iterator[Found]:
                 message = f"more than {_APPLICATIONS_MAX} Applications"
                 yield _note(entry, at, "too-large", message, "", Severity.ERROR)
                 return
-            whole = merge_values(template, mapping(find_own_template(generator)))
-            filled = mapping(fill(whole, element, found.tree))
-            name = text(value_at(filled, ("metadata", "name"))) or entry.name
-            inner = mapping(filled.get("spec"))
+            whole = merge_values(template, as_mapping(find_own_template(generator)))
+            filled = as_mapping(fill(whole, element, found.tree))
+            name = as_text(value_at(filled, ("metadata", "name"))) or entry.name
+            inner = as_mapping(filled.get("spec"))
             yield from _sources_of_application(found, inner, ("spec", "template", "spec"), name)
 
 
@@ -468,7 +468,7 @@ def values_of(written: str) -> JsonDict:
     """Return the values in a text, empty if it is not a YAML mapping."""
     documents, findings = parse_documents("values", written.encode())
     data = documents[0].data if documents and not findings else None
-    return data if isinstance(data, dict) else {}
+    return as_mapping(data)
 
 
 def folders_above(folder: str) -> Iterator[str]:

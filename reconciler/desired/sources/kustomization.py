@@ -28,7 +28,7 @@ from reconciler.desired.sources.tree import (
 )
 from reconciler.desired.sources.work import LOADS_MAX, MeteredTree
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_list, as_text
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.urls import without_secrets
 from reconciler.source.document import Document, Pointer, parse_documents
@@ -203,8 +203,8 @@ def _read_kustomization(tree: MeteredTree, folder: str, found: Closure) -> list[
         elif target:
             folders.append(target)
     if folder == found.root:
-        found.name_prefix = _text(data.get("namePrefix"))
-        found.name_suffix = _text(data.get("nameSuffix"))
+        found.name_prefix = as_text(data.get("namePrefix"))
+        found.name_suffix = as_text(data.get("nameSuffix"))
     found.add_load(folder, len(content), folders)
     found.copied.add(path, _rewrite(data, content, dropped, is_root=folder == found.root))
     return folders
@@ -214,7 +214,7 @@ def references(data: JsonDict) -> Iterator[Reference]:
     """Yield the paths and addresses in a kustomization; inline patches and plugins have none."""
     for name in (*_FOLDERS, *_PLUGINS, *_FILES):
         may_be_folder = name in (*_FOLDERS, *_PLUGINS)
-        for number, item in enumerate(_list(data.get(name))):
+        for number, item in enumerate(as_list(data.get(name))):
             if isinstance(item, str) and not _is_inline(item):
                 yield Reference((name, number), item, may_be_folder, name in _PLUGINS)
     yield from _nested_references(data)
@@ -223,21 +223,21 @@ def references(data: JsonDict) -> Iterator[Reference]:
 def _nested_references(data: JsonDict) -> Iterator[Reference]:
     """Yield the paths that are fields of patches, replacements and generators."""
     for name in _PATHS:
-        for number, item in enumerate(_list(data.get(name))):
+        for number, item in enumerate(as_list(data.get(name))):
             if isinstance(item, dict) and isinstance(item.get("path"), str):
                 yield Reference((name, number, "path"), item["path"])
     path = value_at(data, ("openapi", "path"))
     if isinstance(path, str):
         yield Reference(("openapi", "path"), path)
     for name in _GENERATORS:
-        for number, item in enumerate(_list(data.get(name))):
+        for number, item in enumerate(as_list(data.get(name))):
             if isinstance(item, dict):
                 yield from _generator_references((name, number), item)
 
 
 def _generator_references(at: Pointer, item: JsonDict) -> Iterator[Reference]:
     for key in ("files", "envs"):
-        for number, text in enumerate(_list(item.get(key))):
+        for number, text in enumerate(as_list(item.get(key))):
             if isinstance(text, str):
                 path = text.partition("=")[2] if key == "files" and "=" in text else text
                 yield Reference((*at, key, number), path)
@@ -250,7 +250,7 @@ def _refused_fields(
 ) -> Iterator[tuple[Pointer, Diagnostic]]:
     """Yield the fields that need a program, a plugin or the network, with the finding on each."""
     for name in _HELM:
-        for number, item in enumerate(_list(data.get(name))):
+        for number, item in enumerate(as_list(data.get(name))):
             chart = item.get("name") or item.get("chartName") if isinstance(item, dict) else None
             message = (
                 f"Helm chart {quote_value(chart)} is not rendered: "
@@ -265,7 +265,7 @@ def _refused_fields(
                 ),
             )
     for name in _PLUGINS:
-        for number, item in enumerate(_list(data.get(name))):
+        for number, item in enumerate(as_list(data.get(name))):
             refusal = None
             if isinstance(item, str) and _is_inline(item):
                 refusal = _plugin_refusal(item.encode(), document, (name, number))
@@ -432,7 +432,7 @@ def _rewrite(data: JsonDict, content: bytes, dropped: list[Pointer], *, is_root:
     for at, numbers in sorted(lists.items(), key=lambda item: -len(item[0])):
         copy = _without_items(copy, at, numbers)
     if is_root:
-        metadata = [item for item in _list(copy.get("buildMetadata")) if item != _ORIGINS]
+        metadata = [item for item in as_list(copy.get("buildMetadata")) if item != _ORIGINS]
         copy["buildMetadata"] = [*metadata, _ORIGINS]
     return dump(copy, sort_keys=False).encode()
 
@@ -444,21 +444,13 @@ def _without_items(data: JsonDict, at: Pointer, numbers: set[int]) -> JsonDict:
     changed = copy.deepcopy(data)
     above = value_at(changed, at[:-1]) if len(at) > 1 else changed
     if isinstance(above, dict):
-        items = _list(above.get(str(at[-1])))
+        items = as_list(above.get(str(at[-1])))
         above[str(at[-1])] = [v for n, v in enumerate(items) if n not in numbers]
     return changed
 
 
 def _is_inline(text: str) -> bool:
     return "\n" in text or text.lstrip()[:1] in ("{", "[")
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def listing(files: list[str], folder: str) -> bytes:
@@ -476,7 +468,7 @@ def add_overlay(found: Closure, fields: JsonDict) -> str:
     below = posixpath.relpath(found.root, OVERLAY)
     data = {"resources": [below], **fields, "buildMetadata": [_ORIGINS]}
     found.copied.add(f"{OVERLAY}/kustomization.yaml", dump(data, sort_keys=False).encode())
-    prefix, suffix = _text(fields.get("namePrefix")), _text(fields.get("nameSuffix"))
+    prefix, suffix = as_text(fields.get("namePrefix")), as_text(fields.get("nameSuffix"))
     found.name_prefix = prefix + found.name_prefix
     found.name_suffix = found.name_suffix + suffix
     return OVERLAY

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.desired.sources.gitops import ChartRelease, Rendering, Tool
 from reconciler.desired.sources.tree import OutsideTreeError, Tree, TreeLimitError, join_path
 from reconciler.model.diagnostics import Diagnostic, Severity
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_list
 from reconciler.model.text.quoting import quote_value
 from reconciler.source import schema
 from reconciler.source.document import Document, Pointer, parse_documents
@@ -38,7 +38,7 @@ _OPTIONS: Final = {
 def check_sources(config: JsonDict) -> Iterator[Finding]:
     """Yield the findings on the list that its schema cannot express."""
     items = config.get(KEY)
-    for number, item in enumerate(items if isinstance(items, list) else ()):
+    for number, item in enumerate(as_list(items)):
         if not isinstance(item, dict):
             continue
         kinds = [kind for kind in _TOOLS if kind in item]

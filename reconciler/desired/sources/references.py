@@ -11,6 +11,7 @@ from typing import Final
 
 from reconciler.desired.fleet import RENAMED, SourceFile
 from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.json import as_text
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Document, Pointer
 from reconciler.source.finding import field_path
@@ -65,5 +66,4 @@ def _kind(document: Document) -> str:
 
 
 def _name(document: Document) -> str:
-    name = value_at(document.data, ("metadata", "name"))
-    return name if isinstance(name, str) else ""
+    return as_text(value_at(document.data, ("metadata", "name")))

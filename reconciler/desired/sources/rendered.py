@@ -15,7 +15,7 @@ from typing import Final
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.workloads.kinds import BUILT_IN
 from reconciler.model.diagnostics import Diagnostic, Place
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_mapping, as_text
 from reconciler.source.document import Document, Pointer, parse_documents
 from reconciler.source.schema import value_at
 
@@ -126,10 +126,10 @@ class RenderedDocument(Document):
 
     def place(self, pointer: Sequence[str | int] = (), *, of_key: bool = False) -> Place:
         """Return the place of a field in the sources."""
-        data = self.data if isinstance(self.data, dict) else {}
+        data = as_mapping(self.data)
         name = value_at(data, ("metadata", "name"))
         return self.sources.place_of(
-            self.origin, str(data.get("kind", "")), name if isinstance(name, str) else "",
+            self.origin, str(data.get("kind", "")), as_text(name),
             tuple(pointer), value_at(data, tuple(pointer)), of_key=of_key,
         )  # fmt: skip
 

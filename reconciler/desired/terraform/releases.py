@@ -19,7 +19,7 @@ from reconciler.desired.terraform.functions import Unknown, Value, plain, to_tex
 from reconciler.desired.terraform.hcl import Attribute, HclBlock, HclError, closing_end
 from reconciler.desired.terraform.scope import ModuleScope
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_list, as_mapping
 from reconciler.model.text.quoting import quote_value
 
 _CHART: Final = "Chart.yaml"
@@ -80,7 +80,7 @@ def _values(block: HclBlock, scope: ModuleScope) -> JsonDict:
     attribute = block.attributes.get("values")
     listed = evaluate(attribute.text, scope) if attribute is not None else []
     merged: JsonDict = {}
-    for item in listed if isinstance(listed, list) else ():
+    for item in as_list(listed):
         if isinstance(item, str):
             merged = merge_values(merged, _values_in(item))
     return merged
@@ -103,8 +103,7 @@ def _values_in(text: str) -> JsonDict:
         name = _NAME.search(_TEXT.sub("", inner))
         spans.append((start, position))
         names.append(f"${{{name[0]}}}" if name is not None else "")
-    values = restore(values_of(protect(text, spans)), names)
-    return values if isinstance(values, dict) else {}
+    return as_mapping(restore(values_of(protect(text, spans)), names))
 
 
 def _parameters(block: HclBlock, scope: ModuleScope) -> Iterator[tuple[str, str]]:
@@ -118,7 +117,7 @@ def _parameters(block: HclBlock, scope: ModuleScope) -> Iterator[tuple[str, str]
         if isinstance(items, list):
             yield _text(inner, "name", scope), f"{{{','.join(to_text(plain(i)) for i in items)}}}"
     listed: Value = evaluate(block.attributes.get("set", _NONE).text, scope)
-    for item in listed if isinstance(listed, list) else ():
+    for item in as_list(listed):
         if isinstance(item, Mapping) and isinstance(item.get("name"), str):
             yield item["name"], to_text(plain(item.get("value")))
 

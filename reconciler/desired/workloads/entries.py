@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from reconciler.desired.workloads.kinds import KindTable, value_of
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_list
 from reconciler.source.objects import Entry
 from reconciler.source.resource import group_of
 
@@ -95,7 +95,7 @@ def _is_ended(entry: Entry) -> bool:
     if group not in _ENDING_GROUPS or not entry.kind.endswith(_ENDING_KINDS):
         return False
     conditions = value_of(entry.data, "status.conditions")
-    found = conditions if isinstance(conditions, list) else ()
+    found = as_list(conditions)
     return any(
         isinstance(c, dict) and c.get("type") in _ENDED_CONDITIONS and c.get("status") == "True"
         for c in found
@@ -129,7 +129,7 @@ def _is_owned(entry: Entry, declared: set[tuple[str, str, str, str]]) -> bool:
 
 def _owners(entry: Entry) -> Iterator[JsonDict]:
     owners = value_of(entry.data, "metadata.ownerReferences")
-    for owner in owners if isinstance(owners, list) else ():
+    for owner in as_list(owners):
         if isinstance(owner, dict):
             yield owner
 

@@ -11,7 +11,7 @@ from decimal import ROUND_CEILING, Decimal
 from typing import Final
 
 from reconciler.desired.workloads.kinds import GroupEntry, PodGroup, PodShape, value_of
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_mapping, as_mappings
 from reconciler.source.resource import Resource
 
 _FIELDS: Final = (
@@ -35,9 +35,9 @@ def pod_template(group: PodGroup, entry: GroupEntry, resource: Resource) -> Json
     if not isinstance(found, dict) and (found is not None or not is_made):
         return None
     template: JsonDict = dict(found or {})
-    spec = dict(_mapping(template.get("spec")))
+    spec = dict(as_mapping(template.get("spec")))
     for path in group.pod:
-        fields = _mapping(value_of(data, path))
+        fields = as_mapping(value_of(data, path))
         spec |= {field: value for field, value in fields.items() if field in _FIELDS}
     added = [_container(name, value_of(data, path), defaults, present=bool(path))
              for name, path, defaults in group.containers]  # fmt: skip
@@ -48,7 +48,7 @@ def pod_template(group: PodGroup, entry: GroupEntry, resource: Resource) -> Json
             added = _ray_autoscaler(value_of(data, group.template.partition(".headGroupSpec")[0]))
         case PodShape.CLOUDNATIVEPG:
             spec.update(_cloudnativepg_affinity(resource))
-    patches = [*_containers(spec.get("containers")), *_pod_containers(group, data)]
+    patches = [*as_mappings(spec.get("containers")), *_pod_containers(group, data)]
     if added or patches:
         spec["containers"] = _merge_containers(added, patches)
     if group.spread_over_hosts_by and "affinity" not in spec:
@@ -57,20 +57,12 @@ def pod_template(group: PodGroup, entry: GroupEntry, resource: Resource) -> Json
     return template
 
 
-def _mapping(value: object) -> JsonDict:
-    return value if isinstance(value, dict) else {}
-
-
-def _containers(value: object) -> list[JsonDict]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
 def _pod_containers(group: PodGroup, data: object) -> list[JsonDict]:
     """Return the containers in the fields of a pod spec, such as those of a Prometheus."""
     found: list[JsonDict] = []
     for path in group.pod:
-        found += _containers(value_of(data, f"{path}.containers"))
-        found += _containers(value_of(data, f"{path}.sidecars"))
+        found += as_mappings(value_of(data, f"{path}.containers"))
+        found += as_mappings(value_of(data, f"{path}.sidecars"))
     return found
 
 
@@ -78,8 +70,8 @@ def _container(
     name: str, resources: object, defaults: tuple[tuple[str, str], ...], *, present: bool
 ) -> JsonDict:
     """Return a container with the resources that the object states, and the operator's defaults."""
-    declared = dict(_mapping(resources)) if present else {}
-    limits, requests = _mapping(declared.get("limits")), _mapping(declared.get("requests"))
+    declared = dict(as_mapping(resources)) if present else {}
+    limits, requests = as_mapping(declared.get("limits")), as_mapping(declared.get("requests"))
     missing = {n: amount for n, amount in defaults if n not in limits and n not in requests}
     if missing:
         declared["requests"] = {**missing, **requests}
@@ -127,7 +119,7 @@ def _cloudnativepg_affinity(resource: Resource) -> JsonDict:
     Instances prefer different hosts unless the object disables it, or they require it
     (CloudNativePG documentation, Scheduling).
     """
-    own = _mapping(value_of(resource.data, "spec.affinity"))
+    own = as_mapping(value_of(resource.data, "spec.affinity"))
     affinity: JsonDict = {}
     if own.get("enablePodAntiAffinity") is not False:
         affinity = _prefers_own_host(
@@ -136,7 +128,7 @@ def _cloudnativepg_affinity(resource: Resource) -> JsonDict:
             required=own.get("podAntiAffinityType") == "required",
             topology=str(own.get("topologyKey") or ""),
         )
-    more = _mapping(own.get("additionalPodAntiAffinity"))
+    more = as_mapping(own.get("additionalPodAntiAffinity"))
     if more:
         known = affinity.setdefault("podAntiAffinity", {})
         for field, terms in more.items():
@@ -159,7 +151,7 @@ def _ray_autoscaler(cluster: object) -> list[JsonDict]:
     """
     if value_of(cluster, "enableInTreeAutoscaling") is not True:
         return []
-    resources = _mapping(value_of(cluster, "autoscalerOptions.resources"))
+    resources = as_mapping(value_of(cluster, "autoscalerOptions.resources"))
     default = {"cpu": "500m", "memory": "512Mi"}
     return [{"name": "autoscaler", "resources": resources or {"requests": default}}]
 
@@ -171,7 +163,7 @@ def _spark_container(role: str, data: object) -> JsonDict:
     Python and R (Spark documentation, ``spark.kubernetes.memoryOverheadFactor``). ``coreRequest``
     takes precedence over ``cores``.
     """
-    own = _mapping(value_of(data, f"spec.{role}"))
+    own = as_mapping(value_of(data, f"spec.{role}"))
     memory = _jvm_bytes(own.get("memory")) or 2**30
     overhead = _jvm_bytes(own.get("memoryOverhead"))
     if overhead is None:
@@ -183,7 +175,7 @@ def _spark_container(role: str, data: object) -> JsonDict:
         overhead = max(int(share), _OVERHEAD_MIN)
     cores = own.get("coreRequest") or own.get("cores") or 1
     requests: JsonDict = {"cpu": str(cores), "memory": f"{-(-(memory + overhead) // 2**20)}Mi"}
-    gpu = _mapping(own.get("gpu"))
+    gpu = as_mapping(own.get("gpu"))
     limits: JsonDict = {}
     if gpu.get("name") and gpu.get("quantity"):
         limits[str(gpu["name"])] = gpu["quantity"]

@@ -20,7 +20,7 @@ from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, failure_of, translate_errors
 from reconciler.adapters.threads import background_thread
 from reconciler.model.errors import ReconcilerError
-from reconciler.model.json import JsonObject
+from reconciler.model.json import JsonObject, as_list
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Interruption, InterruptionKind
 
@@ -147,7 +147,7 @@ def _parse_health_event(detail: JsonObject) -> _Announcement | None:
     if (detail.get("service"), detail.get("eventTypeCategory")) != ("EC2", "scheduledChange"):
         return None
     entities = detail.get("affectedEntities")
-    rows = entities if isinstance(entities, list) else []
+    rows = as_list(entities)
     values = (row.get("entityValue") for row in rows if isinstance(row, dict))
     instances = tuple(dict.fromkeys(v for v in values if _is_instance_id(v)))
     code = detail.get("eventTypeCode")
