@@ -11,6 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.desired import automode, placeholders, policies, sizes, snapshots, spellings
+from reconciler.desired.findings import (
+    duplicate_finding,
+    findings_to_report,
+    skipped_objects,
+    with_written_word,
+)
 from reconciler.desired.rules.versions import check_settings_version, check_version
 from reconciler.desired.settings import checks
 from reconciler.desired.sources import chart, listed
@@ -37,7 +43,6 @@ from reconciler.source.resource import (
     is_ours,
     schema_name,
 )
-from reconciler.source.schema import value_at
 
 if TYPE_CHECKING:
     from reconciler.desired.lock import Lock
@@ -47,8 +52,6 @@ RENAMED: Final = "name-reference"
 """The finding on a class that kustomize has renamed, in place of one that it was not found."""
 UNREADABLE_CODES: Final = frozenset({"bad-key", "bad-number", "bad-tag", "unsupported-tag"})
 """Codes of values that could not be parsed: findings about their shape add nothing."""
-FINDINGS_MAX: Final = 1000
-"""The maximum number of findings that are reported for a folder."""
 
 
 class SourceFile(NamedTuple):
@@ -150,10 +153,7 @@ def read_fleet(
         if file.path == LOCK_FILE:
             reader.read_lock(file.content)
             continue
-        documents, findings = file.documents()
-        reader.diagnostics += findings
-        reader.broken |= any(found.severity is Severity.ERROR for found in findings)
-        reader.note_unread(d.place for d in findings if d.place and d.code in UNREADABLE_CODES)
+        documents = reader.documents_of(file)
         if file.path in CONFIG_FILES:
             reader.read_config(documents)
         else:
@@ -162,27 +162,7 @@ def read_fleet(
     reader.finish(allow_empty=allow_empty, is_complete=is_complete)
     if advise is not None:
         reader.add_advice(advise)
-    return reader.fleet(), _findings_to_report(reader.diagnostics)
-
-
-def _findings_to_report(diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Return the findings to report, in order of their places.
-
-    Errors come before warnings if there are too many: an omitted error would let an invalid fleet
-    pass.
-    """
-    if len(diagnostics) <= FINDINGS_MAX:
-        return tuple(sorted(diagnostics, key=lambda d: d.order))
-    ranked = sorted(diagnostics, key=lambda d: (d.severity is not Severity.ERROR, d.order))
-    shown, rest = ranked[:FINDINGS_MAX], ranked[FINDINGS_MAX:]
-    more = Diagnostic(
-        rest[0].severity,
-        "too-many-findings",
-        f"{len(rest):,} more findings are not shown",
-        rest[0].place,
-        hint="correct those that are shown, then validate again",
-    )
-    return (*sorted(shown, key=lambda d: d.order), more)
+    return reader.fleet(), findings_to_report(reader.diagnostics)
 
 
 class _FleetReader:
@@ -333,6 +313,14 @@ class _FleetReader:
         shape = check_workload(entry.kind, data, row)
         self._record_object(entry, placeholders.without_placeholders(shape, left), data)
 
+    def documents_of(self, file: SourceFile) -> list[Document]:
+        """Return the documents of a file, and keep the findings about it."""
+        documents, findings = file.documents()
+        self.diagnostics += findings
+        self.broken |= any(found.severity is Severity.ERROR for found in findings)
+        self.note_unread(d.place for d in findings if d.place and d.code in UNREADABLE_CODES)
+        return documents
+
     def _record_object(self, entry: Entry, findings: list[Finding], data: JsonDict) -> None:
         """Record the object as ``data``, unless its name is taken or it has an error."""
         for finding in findings:
@@ -347,12 +335,7 @@ class _FleetReader:
         key = (self.kinds.object_kind(version, kind), namespace, entry.name)
         first = self.seen.setdefault(key, entry)
         if first is not entry:
-            where = first.place(("metadata", "name"))
-            message = f"duplicate {entry.kind} {quote_value(entry.name)}, first defined at {where}"
-            is_harmless = kind == "Namespace"  # usual beside each application; the first counts
-            severity = Severity.WARNING if is_harmless else Severity.ERROR
-            hint, at = "rename or remove one", ("metadata", "name")
-            self._add(entry, Finding("duplicate-name", at, message, hint, severity))
+            self._add(entry, duplicate_finding(entry, first))
         elif not any(f.severity is Severity.ERROR for f in findings):
             line = entry.place(()).line
             resource = Resource(
@@ -373,7 +356,7 @@ class _FleetReader:
         return place.column <= self.unread.get((place.file, place.line), 0)
 
     def _add(self, entry: Entry, finding: Finding) -> None:
-        finding = _with_written_word(entry, finding)
+        finding = with_written_word(entry, finding)
         place = entry.place(finding.pointer, of_key=finding.of_key)
         path = field_path((*entry.base, *finding.pointer) if not entry.kind else finding.pointer)
         self.diagnostics.append(
@@ -383,25 +366,32 @@ class _FleetReader:
     def finish(self, *, allow_empty: bool, is_complete: bool) -> None:
         """Read the workloads, and run the checks that need all objects."""
         self._read_workloads()
-        pools = [entry for (kind, _, _), entry in self.seen.items() if kind == "NodePool"]
-        pools_read = list(self._resources_of_kinds("NodePool"))
-        if not pools and not self.broken and not self.has_errors():
+        pools = list(self._resources_of_kinds("NodePool"))
+        if not self.broken:
+            self._check_references(pools, allow_empty=allow_empty, is_complete=is_complete)
+        self.diagnostics += placeholders.summary(self.left)
+        workloads = list(self._workload_resources()) if self.workloads else []
+        for entry, finding in sizes.beyond_limits(pools, workloads, self.kinds):
+            self._add(entry, finding)
+        if self.skipped:
+            self.diagnostics.append(skipped_objects(self.skipped))
+
+    def _check_references(
+        self, pools: list[tuple[Resource, Entry]], *, allow_empty: bool, is_complete: bool
+    ) -> None:
+        """Check what refers to other objects, which a file that cannot be read might contain."""
+        names = [name for kind, _, name in self.seen if kind == "NodePool"]
+        if names:
+            self._check_settings_of_pools(names)
+        elif not self.has_errors():
             severity = Severity.WARNING if allow_empty else Severity.ERROR
             self.diagnostics.append(chart.empty_fleet(self.diagnostics, severity))
-        if not self.any_class and not self.broken:
-            for resource, entry in pools_read:
+        if not self.any_class:
+            for resource, entry in pools:
                 self._check_class(resource, entry, is_complete=is_complete)
-            self.diagnostics += automode.unsupported_classes(self.auto_mode, pools_read)
-        self.diagnostics += placeholders.summary(self.left)
-        if pools and not self.broken:
-            self._check_settings_of_pools([pool.name for pool in pools])
-        workloads = list(self._workload_resources()) if self.workloads else []
-        for entry, finding in sizes.beyond_limits(pools_read, workloads, self.kinds):
-            self._add(entry, finding)
-        if self.lock is not None and not self.broken:
+            self.diagnostics += automode.unsupported_classes(self.auto_mode, pools)
+        if self.lock is not None:
             self._drop_stale_lock_entries(self.lock)
-        if self.skipped:
-            self.diagnostics.append(_skipped_objects(self.skipped))
 
     def add_advice(self, advise: Advice) -> None:
         """Add the findings of ``advise``."""
@@ -478,22 +468,3 @@ class _FleetReader:
             lock_lines=self.lock_lines,
             policies=self.policies,
         )
-
-
-def _skipped_objects(skipped: Mapping[str, int]) -> Diagnostic:
-    count = sum(skipped.values())
-    kinds = ", ".join(f"{kind} ({n})" for kind, n in sorted(skipped.items())[:20])
-    message = f"{count} object{'' if count == 1 else 's'} of other kinds skipped: {kinds}"
-    return Diagnostic(Severity.INFO, "skipped-kinds", message)
-
-
-def _with_written_word(entry: Entry, finding: Finding) -> Finding:
-    """Return a finding on a boolean that should be a string, with the word as written in YAML."""
-    value = value_at(entry.data, finding.pointer)
-    if finding.code != "wrong-type" or not isinstance(value, bool):
-        return finding
-    word = entry.document.word((*entry.base, *finding.pointer))
-    if not word or not finding.hint.startswith("quote"):
-        return finding
-    message = f"YAML reads the unquoted `{word}` as the boolean {quote_value(value)}"
-    return finding._replace(message=message, hint=f'write "{word}"')

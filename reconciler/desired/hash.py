@@ -98,6 +98,13 @@ def _keeps_decimal_text(whole: str, fraction: str, exponent: int) -> bool:
     return not digits.endswith("000") and digits[0] != "0"
 
 
+def _format_binary(amount: int) -> str:
+    power = 0
+    while amount % 1024 == 0 and power + 1 < len(_BINARY):
+        amount, power = amount // 1024, power + 1
+    return f"{amount}{_BINARY[power]}"
+
+
 def _format_canonical(amount: int, scale: int, suffix: str) -> str:
     """Return ``amount × 10^scale`` with the largest suffix that leaves a whole number."""
     if not amount:
@@ -105,10 +112,7 @@ def _format_canonical(amount: int, scale: int, suffix: str) -> str:
     if suffix.endswith("i"):
         bytes_, rest = divmod(amount * 10 ** max(scale, 0), 10 ** max(-scale, 0))
         if bytes_ >= 1024 and not rest:
-            power = 0
-            while bytes_ % 1024 == 0 and power + 1 < len(_BINARY):
-                bytes_, power = bytes_ // 1024, power + 1
-            return f"{bytes_}{_BINARY[power]}"
+            return _format_binary(bytes_)
     while amount % 10 == 0:
         amount, scale = amount // 10, scale + 1
     amount, scale = amount * 10 ** (scale % 3), scale - scale % 3

@@ -11,10 +11,10 @@ with which it was resolved: if those change in git, the class is looked up as wi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -53,6 +53,8 @@ _MULTILINE_KEYS: Final = frozenset(
 """Under these keys each entry has a line of its own."""
 
 _KEY: Final = re.compile(r'( *)"((?:[^"\\]|\\.)*)":')
+
+_Resource = TypeVar("_Resource", Subnet, SecurityGroup)
 
 
 class _Part(
@@ -159,6 +161,15 @@ def encode(lock: Lock) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
+def _items(
+    value: Mapping[str, object] | Sequence[object], *, in_order: bool
+) -> list[tuple[str, object]]:
+    """Return the values of a mapping with their keys, sorted unless ``in_order``, or of a list."""
+    if isinstance(value, Mapping):
+        return [(key, value[key]) for key in (value if in_order else sorted(value))]
+    return [("", item) for item in value]
+
+
 def _write(lines: list[str], key: str, value: Any, depth: int, end: str) -> None:
     """Write a value under a key; a small value is on one line."""
     indent = "  " * depth
@@ -171,8 +182,7 @@ def _write(lines: list[str], key: str, value: Any, depth: int, end: str) -> None
         return
     begin, stop = "{}" if isinstance(value, dict) else "[]"
     lines.append(head + begin)
-    names = list(value) if depth == 0 else sorted(value) if isinstance(value, dict) else None
-    items = [("", item) for item in value] if names is None else [(n, value[n]) for n in names]
+    items = _items(value, in_order=depth == 0)
     for number, (name, item) in enumerate(items, 1):
         _write(lines, name, item, depth + 1, "," if number < len(items) else "")
     lines.append(f"{indent}{stop}{end}")
@@ -276,19 +286,25 @@ def with_locked_resources(node_class: EC2NodeClass, entry: LockedClass | None) -
             instance_profile=entry.instance_profile,
         )
         return msgspec.structs.replace(node_class, status=found)
-    subnets = {subnet.id for subnet in entry.subnets}
-    groups = {group.id for group in entry.security_groups}
     locked = msgspec.structs.replace(
         status,
         amis=entry.amis or status.amis,
-        subnets=tuple(s for s in status.subnets if not subnets or s.id in subnets),
-        security_groups=tuple(g for g in status.security_groups if not groups or g.id in groups),
+        subnets=_only_locked(status.subnets, entry.subnets),
+        security_groups=_only_locked(status.security_groups, entry.security_groups),
     )
     if locked.conditions:
         locked = msgspec.structs.replace(
             locked, conditions=_pinned_conditions(status.conditions, locked)
         )
     return msgspec.structs.replace(node_class, status=locked)
+
+
+def _only_locked(
+    resolved: Sequence[_Resource], locked: Sequence[_Resource]
+) -> tuple[_Resource, ...]:
+    """Return the resolved resources that are locked, all of them if the lock has none."""
+    ids = {resource.id for resource in locked}
+    return tuple(resource for resource in resolved if not ids or resource.id in ids)
 
 
 def _pinned_conditions(
@@ -307,22 +323,17 @@ def _pinned_conditions(
     conditions: list[Condition] = []
     for condition in before:
         found, reason, message = pinned_kinds.get(condition.type, (None, "", ""))
-        if found is None or condition.type == "Ready":
+        if found is None:
             conditions.append(condition)
         elif found:
             conditions.append(_with_status(condition, "True", "", ""))
         else:
             conditions.append(_with_status(condition, "False", reason, f"{message}: {REMEDY}"))
-    missing = [c for c in conditions if c.type != "Ready" and c.status != "True"]
-    kinds = ", ".join(f"{c.type}={c.status}" for c in missing)
-    return tuple(
-        c
-        if c.type != "Ready"
-        else _with_status(c, "False", "UnhealthyDependents", kinds)
-        if missing
-        else _with_status(c, "True", "", "")
-        for c in conditions
+    missing = ", ".join(
+        f"{c.type}={c.status}" for c in conditions if c.type != "Ready" and c.status != "True"
     )
+    ready = ("False", "UnhealthyDependents", missing) if missing else ("True", "", "")
+    return tuple(_with_status(c, *ready) if c.type == "Ready" else c for c in conditions)
 
 
 def _with_status(condition: Condition, status: str, reason: str, message: str) -> Condition:

@@ -9,6 +9,16 @@ from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import NODECLASS_HASH, NODEPOOL, NODEPOOL_HASH
 
 
+def _templates_of(claim: JsonDict) -> dict[str, tuple[str, str]]:
+    """Return the objects that a NodeClaim was made from, by the annotation with their hash."""
+    labels = claim["metadata"].get("labels") or {}
+    reference = (claim.get("spec") or {}).get("nodeClassRef") or {}
+    return {
+        NODEPOOL_HASH: ("NodePool", labels.get(NODEPOOL, "")),
+        NODECLASS_HASH: ("EC2NodeClass", reference.get("name", "")),
+    }
+
+
 def carry_hashes(objects: Sequence[JsonDict], before: Iterable[JsonDict]) -> None:
     """Change the hashes in NodeClaims as those of their NodePool and node class have changed.
 
@@ -19,14 +29,8 @@ def carry_hashes(objects: Sequence[JsonDict], before: Iterable[JsonDict]) -> Non
     for item in objects:
         if item["kind"] != "NodeClaim":
             continue
-        metadata = item["metadata"]
-        pool = (metadata.get("labels") or {}).get(NODEPOOL, "")
-        node_class = ((item.get("spec") or {}).get("nodeClassRef") or {}).get("name", "")
-        annotations = metadata.get("annotations") or {}
-        for key, known in (
-            (NODEPOOL_HASH, ("NodePool", pool)),
-            (NODECLASS_HASH, ("EC2NodeClass", node_class)),
-        ):
+        annotations = item["metadata"].get("annotations") or {}
+        for key, known in _templates_of(item).items():
             recorded = str(annotations.get(key, ""))
             if recorded.isdecimal() and known in old and known in new:
                 annotations[key] = str(int(recorded) ^ old[known] ^ new[known])

@@ -55,6 +55,8 @@ from reconciler.observed.snapshot import Snapshot
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 """The label of each namespace with its name."""
 
+_T = TypeVar("_T", bound=HasMetadata)
+
 
 @dataclass(frozen=True)
 class StateNode:
@@ -419,9 +421,6 @@ def cluster_state(
         replication_controllers=snapshot.replication_controllers,
         services=snapshot.services,
     )
-
-
-_T = TypeVar("_T", bound=HasMetadata)
 
 
 def _by_name(objects: Iterable[_T]) -> dict[str, _T]:

@@ -15,7 +15,7 @@ CONSTANTS = (
     "desired.sources.work:SOURCES_MAX",
     "desired.sources.work:LOADS_MAX",
     "source.document:LIMITS.findings_max",
-    "desired.fleet:FINDINGS_MAX",
+    "desired.findings:FINDINGS_MAX",
     "assembly.inputs.files:BYTES_MAX",
     "assembly.inputs.files:TEXT_BYTES_MAX",
     "observed.isolation:OBJECT_BYTES_MAX",

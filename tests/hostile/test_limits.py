@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from reconciler.adapters.aws.bootstrap.kubelet import evaluate
 from reconciler.cli.main import main
-from reconciler.desired.fleet import FINDINGS_MAX, SourceFile, read_fleet
+from reconciler.desired.findings import FINDINGS_MAX
+from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import node_pools
 from reconciler.model.duration import NANOSECONDS_MAX, parse_nanoseconds, parse_span

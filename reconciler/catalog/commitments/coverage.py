@@ -37,6 +37,8 @@ PAID_SHARE: Final = 1e-7
 It is not zero, so that the cheaper of two covered types is still preferred.
 """
 
+_Terms = TypeVar("_Terms", SavingsPlanTerms, ReservedInstancesTerms)
+
 
 class RunningNode(msgspec.Struct, frozen=True):
     """A running on-demand node; ``price`` is USD an hour without any commitment."""
@@ -104,9 +106,6 @@ def coverage_of(
         *_plan_covers(plans, region, settings),
     )
     return Coverage(covers, paid, tuple(unknown))
-
-
-_Terms = TypeVar("_Terms", SavingsPlanTerms, ReservedInstancesTerms)
 
 
 def _applicable(every: Iterable[_Terms], region: str, now: datetime) -> Iterator[_Terms]:

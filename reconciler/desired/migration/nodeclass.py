@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import product
+from math import prod
 from typing import Final
 
 from reconciler.desired.migration.nodepool import ensure_mapping
@@ -60,18 +61,13 @@ def selector_terms(selector: JsonDict) -> list[JsonDict]:
         return _check_count([{"id": one} for one in ids])
     special = {*_IDS, *_NAMES, *_OWNERS}
     tags = {key: _split(value) for key, value in selector.items() if key not in special}
-    size = 1
-    for values in tags.values():
-        size *= len(values)
-    names, owners = _alternatives(selector, _NAMES), _alternatives(selector, _OWNERS)
-    if size * max(len(names), 1) * max(len(owners), 1) > TERMS_MAX:
+    names = _alternatives(selector, _NAMES) or [""]
+    owners = _alternatives(selector, _OWNERS) or [""]
+    if prod(map(len, (names, owners, *tags.values()))) > TERMS_MAX:
         raise TooManyTermsError
-    choices = [dict(zip(tags, values, strict=True)) for values in product(*tags.values())]
     return [
-        _term(chosen, name, owner)
-        for name in names or [""]
-        for owner in owners or [""]
-        for chosen in choices
+        _term(dict(zip(tags, values, strict=True)), name, owner)
+        for name, owner, *values in product(names, owners, *tags.values())
     ]
 
 

@@ -141,10 +141,8 @@ def _class_of_provisioner(
     return {"group": CLASS_GROUP, "kind": CLASS_KIND, "name": name}
 
 
-def _migrate_requirements(found: object, notes: list[Note]) -> list[JsonDict]:
-    """Return the requirements, with those that Karpenter added by default to a Provisioner."""
-    known = as_mappings(found)
-    keys = {str(r.get("key")) for r in known}
+def _former_defaults(keys: set[str]) -> list[JsonDict]:
+    """Return the requirements that Karpenter added to a Provisioner with these keys."""
     added: list[JsonDict] = [
         {"key": key, "operator": operator, "values": values}
         for key, any_of, operator, values in _FORMER_DEFAULTS
@@ -156,6 +154,14 @@ def _migrate_requirements(found: object, notes: list[Note]) -> list[JsonDict]:
             {"key": category, "operator": "In", "values": ["c", "m", "r"]},
             {"key": generation, "operator": "Gt", "values": ["2"]},
         ]
+    return added
+
+
+def _migrate_requirements(found: object, notes: list[Note]) -> list[JsonDict]:
+    """Return the requirements, with those that Karpenter added by default to a Provisioner."""
+    known = as_mappings(found)
+    keys = {str(r.get("key")) for r in known}
+    added = _former_defaults(keys)
     if added:
         names = ", ".join(r["key"] for r in added)
         message = f"Karpenter's former defaults are written out: {names}"
@@ -221,11 +227,9 @@ def _migrate_disruption(spec: JsonDict, claim: JsonDict, *, is_beta: bool) -> It
     if is_beta and disruption.get("consolidateAfter") is None:
         disruption["consolidateAfter"] = "0s"
         yield change_note((*at, "consolidateAfter"), "0s is written out, which v1 requires")
-    budgets = disruption.get("budgets")
-    for budget in as_list(budgets):
-        reasons = budget.get("reasons") if isinstance(budget, dict) else None
-        if isinstance(reasons, list):
-            reasons[:] = [_REASONS.get(r, r) if isinstance(r, str) else r for r in reasons]
+    for budget in as_mappings(disruption.get("budgets")):
+        reasons = as_list(budget.get("reasons"))
+        reasons[:] = [_REASONS.get(r, r) if isinstance(r, str) else r for r in reasons]
 
 
 def _migrate_labels(spec: JsonDict, at: Pointer) -> Iterator[Note]:

@@ -111,25 +111,32 @@ def check_device(name: str, at: Pointer) -> Iterator[Finding]:
         yield Finding("unknown-device", at, message, hint, Severity.WARNING, of_key=True)
 
 
+def _idle_annotation(key: str, value: str) -> tuple[str, str]:
+    """Return why an annotation does not protect a pod, and a hint; both empty for any other."""
+    if key == DO_NOT_DISRUPT:
+        if _may_protect(value):
+            return "", ""
+        return f"{quote_value(value)} protects no pod", 'write "true", or a duration such as 2h'
+    if key in _REPLACED_ANNOTATIONS:
+        if (value == "true") is key.endswith("safe-to-evict"):
+            return "", ""
+        message = f"{_REPLACED_ANNOTATIONS[key]}, so it protects no pod"
+        return message, f'write {DO_NOT_DISRUPT}: "true"'
+    if key != DO_NOT_REPAIR and nearest(key, (DO_NOT_DISRUPT,), _SIMILARITY_MIN):
+        message = "nothing reads this annotation, so it protects no pod"
+        return message, f"did you mean {DO_NOT_DISRUPT}?"
+    return "", ""
+
+
 def check_pod_metadata(metadata: JsonDict, at: Pointer) -> Iterator[Finding]:
     """Yield a warning for each annotation that is meant to protect a pod and does not.
 
     Source: ``IsDoNotDisruptActive`` of Karpenter 1.14 (``pkg/utils/pod/scheduling.go``).
     """
-    protect = f'write {DO_NOT_DISRUPT}: "true"'
     for key, value in (metadata.get("annotations") or {}).items():
-        here, message, hint = (*at, "annotations", key), "", protect
-        if key == DO_NOT_DISRUPT:
-            if not _may_protect(value):
-                message = f"{quote_value(value)} protects no pod"
-                hint = 'write "true", or a duration such as 2h'
-        elif key in _REPLACED_ANNOTATIONS:
-            if (value == "true") is not key.endswith("safe-to-evict"):
-                message = f"{_REPLACED_ANNOTATIONS[key]}, so it protects no pod"
-        elif key != DO_NOT_REPAIR and nearest(key, (DO_NOT_DISRUPT,), _SIMILARITY_MIN):
-            message = "nothing reads this annotation, so it protects no pod"
-            hint = f"did you mean {DO_NOT_DISRUPT}?"
+        message, hint = _idle_annotation(key, value)
         if message:
+            here = (*at, "annotations", key)
             yield Finding("idle-annotation", here, message, hint, Severity.WARNING)
     if DO_NOT_DISRUPT in (metadata.get("labels") or {}):
         here, message = (*at, "labels", DO_NOT_DISRUPT), "this label protects no pod"

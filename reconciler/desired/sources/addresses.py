@@ -87,11 +87,17 @@ def foreign_schema(path: str, content: bytes) -> str | None:
             stack += value
         if isinstance(value, dict):
             stack += value.values()
-            found = [value.get(name) for name in _REFERENCES]
-            outside = [text for text in found if isinstance(text, str) and text[:1] != "#"]
-            kind = value.get("$schema")
-            if isinstance(kind, str) and not _KNOWN_SCHEMA.fullmatch(kind):
-                outside.append(kind)
-            if outside:
-                return outside[0]
+            outside = _foreign_reference(value)
+            if outside is not None:
+                return outside
     return None
+
+
+def _foreign_reference(node: JsonDict) -> str | None:
+    """Return what a part of a schema itself refers to outside the schema."""
+    for name in _REFERENCES:
+        text = node.get(name)
+        if isinstance(text, str) and not text.startswith("#"):
+            return text
+    kind = node.get("$schema")
+    return kind if isinstance(kind, str) and not _KNOWN_SCHEMA.fullmatch(kind) else None

@@ -75,26 +75,28 @@ class ChartFiles:
         name, repository = one.get("name"), one.get("repository")
         if not isinstance(name, str) or not _FOLDER_NAME.fullmatch(name):
             return True  # helm itself reports it
-        charts = posixpath.normpath(posixpath.join(folder, "charts"))
-        if any(
-            path.startswith((f"{charts}/{name}/", f"{charts}/{name}-"))
-            and (path.startswith(f"{charts}/{name}/") or path.endswith(".tgz"))
-            for path in self.copied.files
-        ):
+        target = f"{posixpath.normpath(posixpath.join(folder, 'charts'))}/{name}"
+        if self._is_vendored(target):
             return True
-        if not isinstance(repository, str) or not repository.startswith(_LOCAL):
-            return False
-        if depth >= _NESTING_MAX:
+        if not as_text(repository).startswith(_LOCAL) or depth >= _NESTING_MAX:
             return False
         try:
-            local = join_path(origin, repository.removeprefix(_LOCAL))
+            local = join_path(origin, as_text(repository).removeprefix(_LOCAL))
         except OutsideTreeError:
             return False
         if self.tree.entries(local) is None or local == origin:
             return False
-        self.copied.add_folder(self.tree, local, f"{charts}/{name}")
-        self.complete_dependencies(f"{charts}/{name}", local, depth + 1)
+        self.copied.add_folder(self.tree, local, target)
+        self.complete_dependencies(target, local, depth + 1)
         return True
+
+    def _is_vendored(self, target: str) -> bool:
+        """Return whether the copy has a dependency already, as a folder or as an archive."""
+        return any(
+            path.startswith(f"{target}/")
+            or (path.startswith(f"{target}-") and path.endswith(".tgz"))
+            for path in self.copied.files
+        )
 
     def replace_foreign_schemas(self) -> None:
         """Replace each schema of values that refers to another file or to a server, or may do so.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -107,8 +107,8 @@ def _plain_files(
     files: Sequence[SourceFile], charts: Collection[str], closures: Collection[Closure], below: str
 ) -> tuple[list[SourceFile], list[Diagnostic]]:
     """Return the files that are read as they are, and findings on those that nothing reads."""
-    owned = {path for closure in closures for path in closure.files}
-    owned_folders = {folder for closure in closures for folder in closure.folders}
+    owned = set[str]().union(*(closure.files for closure in closures))
+    owned_folders = set[str]().union(*(closure.folders for closure in closures))
     plain: list[SourceFile] = []
     unlisted: list[Diagnostic] = []
     for file in files:
@@ -117,7 +117,7 @@ def _plain_files(
             plain.append(file)
         elif _is_in(file.path, charts) or path in owned:
             continue
-        elif (posixpath.dirname(path) or ".") not in owned_folders:
+        elif _folder(path) not in owned_folders:
             plain.append(file)
         elif _NODES.search(file.content) and not _is_kustomization(file.path):
             unlisted.append(_unlisted(file))
@@ -198,6 +198,19 @@ def tree_finding(error: OutsideTreeError | TreeLimitError, place: Place) -> Diag
     return Diagnostic(Severity.ERROR, "too-large", message, place, hint="render less at once")
 
 
+def _parts_of_others(
+    closures: Mapping[str, Closure], files: Sequence[SourceFile], below: str
+) -> set[str]:
+    """Return the kustomizations that another one refers to, and components."""
+    referred = {f for path, c in closures.items() for f in c.folders if f != path}
+    components = {
+        posixpath.normpath(posixpath.join(below, _folder(f.path)))
+        for f in files
+        if _is_kustomization(f.path) and _COMPONENT in f.content
+    }
+    return referred | components
+
+
 def _roots(
     closures: dict[str, Closure],
     files: Sequence[SourceFile],
@@ -211,13 +224,8 @@ def _roots(
     ``prefer`` chooses one, because anything else would be a guess. Those without an object that a
     plan depends on, such as policies, are left out.
     """
-    referred = {f for path, c in closures.items() for f in c.folders if f != path}
-    components = {
-        posixpath.normpath(posixpath.join(below, _folder(f.path)))
-        for f in files
-        if _is_kustomization(f.path) and _COMPONENT in f.content
-    }
-    roots = {p: c for p, c in sorted(closures.items()) if p not in referred | components}
+    parts = _parts_of_others(closures, files, below)
+    roots = {path: closure for path, closure in sorted(closures.items()) if path not in parts}
     several: list[list[str]] = []
     for group in _alternatives(roots):
         if len(group) > 1 and not any(_may_count(roots[path]) for path in group):

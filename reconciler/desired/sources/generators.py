@@ -59,6 +59,24 @@ class Surroundings(NamedTuple):
     clusters: Sequence[JsonDict] = ()
 
 
+def _all_elements(
+    kinds: Sequence[str], generator: JsonDict, around: Surroundings, depth: int
+) -> list[JsonDict] | None:
+    match kinds:
+        case ["list"]:
+            return _listed(as_mapping(generator["list"]))
+        case ["git"]:
+            return _of_git(as_mapping(generator["git"]), around.tree, around.folder)
+        case ["clusters"]:
+            return _of_clusters(as_mapping(generator["clusters"]), around)
+        case ["matrix"] if depth < _DEPTH_MAX:
+            inner = as_mappings(value_at(generator, ("matrix", "generators")))
+            return _product(inner, around, depth)
+        case ["merge"] if depth < _DEPTH_MAX:
+            return _merged(as_mapping(generator["merge"]), around, depth)
+    return None
+
+
 def elements_of(generator: JsonDict, around: Surroundings, depth: int = 0) -> list[JsonDict]:
     """Return the parameters of each Application, at most about a thousand.
 
@@ -66,22 +84,7 @@ def elements_of(generator: JsonDict, around: Surroundings, depth: int = 0) -> li
         UnknownGeneratorError: they are not known offline.
     """
     kinds = [name for name in generator if name not in _BESIDE]
-    found: list[JsonDict] | None = None
-    match kinds:
-        case ["list"]:
-            found = _listed(as_mapping(generator["list"]))
-        case ["git"]:
-            found = _of_git(as_mapping(generator["git"]), around.tree, around.folder)
-        case ["clusters"]:
-            found = _of_clusters(as_mapping(generator["clusters"]), around)
-        case ["matrix"] if depth < _DEPTH_MAX:
-            found = _product(
-                as_mappings(value_at(generator, ("matrix", "generators"))), around, depth
-            )
-        case ["merge"] if depth < _DEPTH_MAX:
-            found = _merged(as_mapping(generator["merge"]), around, depth)
-        case _:
-            pass
+    found = _all_elements(kinds, generator, around, depth)
     if found is None:
         named = ", ".join(sorted(kinds))[:60]
         asks = f": it asks {_ASKS[named]}" if named in _ASKS else ""
@@ -321,14 +324,18 @@ def fill(value: object, element: JsonDict, tree: MeteredTree) -> object:
     return _TEMPLATE.sub(replace, value)
 
 
+def _item(listed: object, number: int) -> object:
+    """Return an item of a list, or of the folders of a path, None if there is none."""
+    items = listed.split("/") if isinstance(listed, str) else as_list(listed)
+    return items[number] if number < len(items) else None
+
+
 def _parameter(element: JsonDict, name: str) -> object:
     """Return a parameter by its name in either kind of template, None if there is none."""
     index = _INDEX.fullmatch(name)
     if index is not None:
         listed = _parameter(element, index[1] or index[3])
-        listed = listed.split("/") if isinstance(listed, str) else listed
-        number = int(index[2] or index[4])
-        return listed[number] if isinstance(listed, list) and number < len(listed) else None
+        return _item(listed, int(index[2] or index[4]))
     key = _KEY.fullmatch(name)
     if key is not None:
         return as_mapping(_parameter(element, key[1])).get(key[2])

@@ -172,6 +172,21 @@ def closure_of(tree: MeteredTree, folder: str) -> Closure:
     return found
 
 
+def _parse_kustomization(
+    tree: MeteredTree, path: str, content: bytes, found: Closure
+) -> Document | None:
+    """Return the mapping in a kustomization, None with a finding if it is none."""
+    documents, findings = tree.documents(path, content)
+    found.findings += findings
+    if findings:
+        return None
+    if documents and isinstance(documents[0].data, dict):
+        return documents[0]
+    message = "a kustomization must be a mapping" if documents else "the kustomization is empty"
+    found.findings.append(Diagnostic(Severity.ERROR, "wrong-type", message, Place(path, 1, 1)))
+    return None
+
+
 def _read_kustomization(tree: MeteredTree, folder: str, found: Closure) -> list[str]:
     """Add the files of one kustomization; return the kustomizations that it refers to."""
     path = kustomization_file(tree, folder)
@@ -179,16 +194,10 @@ def _read_kustomization(tree: MeteredTree, folder: str, found: Closure) -> list[
     found.loads.pop(folder, None)  # it may have been read before, as a resource or a plugin
     if path is None or content is None:
         return []
-    documents, findings = tree.documents(path, content)
-    found.findings += findings
-    if findings:
+    document = _parse_kustomization(tree, path, content, found)
+    if document is None:
         return []
-    data = documents[0].data if documents else None
-    if not isinstance(data, dict):
-        message = "a kustomization must be a mapping" if documents else "the kustomization is empty"
-        found.findings.append(Diagnostic(Severity.ERROR, "wrong-type", message, Place(path, 1, 1)))
-        return []
-    document = documents[0]
+    data: JsonDict = document.data
     dropped: list[Pointer] = []
     folders: list[str] = []
     for finding in _refused_fields(document, data, folder):

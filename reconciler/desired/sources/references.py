@@ -6,7 +6,7 @@ without a nameReference configuration (kustomize's ``configurations`` field).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from reconciler.desired.fleet import RENAMED, SourceFile
@@ -26,6 +26,13 @@ CONFIGURATION: Final = (
 _REFERENCE: Final[Pointer] = ("spec", "template", "spec", "nodeClassRef", "name")
 
 
+def _renamed(name: str, expected: str, classes: Collection[str]) -> str:
+    """Return the class that kustomize has probably renamed from ``name``, empty if none is."""
+    if expected in classes:
+        return expected
+    return min((one for one in classes if name in one), default="")
+
+
 def broken_references(
     file: SourceFile, prefix: str, suffix: str, kustomization: str
 ) -> Iterator[Diagnostic]:
@@ -41,14 +48,12 @@ def broken_references(
         name = value_at(document.data, _REFERENCE)
         if not isinstance(name, str) or name in classes:
             continue
-        renamed = sorted(c for c in classes if c == f"{prefix}{name}{suffix}") or sorted(
-            c for c in classes if c != name and name in c
-        )
+        renamed = _renamed(name, f"{prefix}{name}{suffix}", classes)
         if not renamed:
             continue
         message = (
             f"NodePool {quote_value(_name(document))} launches nothing: it refers to EC2NodeClass "
-            f"{quote_value(name)}, which kustomize has renamed to {quote_value(renamed[0])} "
+            f"{quote_value(name)}, which kustomize has renamed to {quote_value(renamed)} "
             "without changing nodeClassRef"
         )
         hint = (

@@ -70,20 +70,22 @@ class SourceIndex:
 
     def _object(self, path: str, kind: str, name: str) -> Document | None:
         """Return the object in a file that a rendered one came from: of the kind, its own name."""
+        found = [d for d in self._documents(path) if as_mapping(d.data).get("kind") == kind]
+        for document in found:
+            own = value_at(document.data, ("metadata", "name"))
+            if isinstance(own, str) and own and own in name:
+                return document
+        return found[0] if len(found) == 1 else None
+
+    def _documents(self, path: str) -> Sequence[Document]:
+        """Return the documents of a file, none of a template or of one that does not exist."""
         if path not in self._parsed:
             content = self._files.get(path)
             if content is None or b"{{" in content:
                 self._parsed[path] = []
             else:
                 self._parsed[path] = parse_documents(self.shown(path), content)[0]
-        found = [
-            d for d in self._parsed[path] if isinstance(d.data, dict) and d.data.get("kind") == kind
-        ]
-        for document in found:
-            own = value_at(document.data, ("metadata", "name"))
-            if isinstance(own, str) and own and own in name:
-                return document
-        return found[0] if len(found) == 1 else None
+        return self._parsed[path]
 
     def _place_in_template(self, origin: str, kind: str, pointer: Pointer, value: object) -> Place:
         content = self._files.get(origin)

@@ -5,10 +5,9 @@ A value is a JSON value, or ``Unknown`` with the text of the expression that it 
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -19,14 +18,18 @@ from reconciler.desired.terraform.functions import (
     PartialMap,
     Unknown,
     Value,
+    decode,
+    encode,
     merge,
-    plain,
     to_text,
 )
 from reconciler.desired.terraform.hcl import (
     DEPTH_MAX,
+    DIRECTIVE,
+    HclBlock,
     HclError,
     closing_end,
+    directive_body,
     find_outside,
     heredoc_at,
     split_items,
@@ -34,9 +37,8 @@ from reconciler.desired.terraform.hcl import (
     split_steps,
     string_end,
 )
-from reconciler.desired.terraform.scope import ModuleScope
+from reconciler.desired.terraform.scope import ModuleCall, ModuleScope
 from reconciler.model.text.paths import is_below
-from reconciler.source.document import parse_documents
 
 _FAULTS: Final = (
     *(HclError, RecursionError, ValueError, TypeError, LookupError, AttributeError),
@@ -47,7 +49,6 @@ _REFERENCE: Final = re.compile(r"[A-Za-z_][\w-]*(?:\.[A-Za-z_*][\w-]*|\[[^\[\]]*
 _STEP: Final = re.compile(r"[A-Za-z_*][\w-]*|\[[^\[\]]*\]")
 _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?$")
 _CALL: Final = re.compile(r"([a-z_0-9]+)\(")
-_DIRECTIVE: Final = re.compile(r"%\{~?\s*+(if|else|endif|for|endfor)\b([^}%]*(?:%(?!\{)[^}%]*)*)\}")
 _LOOP: Final = re.compile(r"(\w+)(?:\s*,\s*(\w+))?\s+in\s+(.*)", re.DOTALL)
 _DECIDING: Final = {"&&": False, "||": True}
 """The value of one side that decides the operation."""
@@ -127,27 +128,35 @@ def _operation(text: str, scope: ModuleScope) -> Value:
     """Return the value of a condition, a comparison or a calculation."""
     question = find_outside(text, "?")
     if question >= 0:
-        colon = find_outside(text, ":", question + 1)
-        condition = evaluate(text[:question], scope)
-        if isinstance(condition, Unknown) or colon < 0:
-            return Unknown(text)
-        chosen = text[question + 1 : colon] if condition is True else text[colon + 1 :]
-        return evaluate(chosen, scope)
+        return _chosen(text, question, scope)
     split = split_operation(text)
     if split is not None:
-        left, operator, right = split
-        first, second = (evaluate(part, scope) for part in (left, right))
-        if operator in ("==", "!="):
-            first, second = (_compared(side, scope) for side in (first, second))
-        if operator in _DECIDING and _DECIDING[operator] in (first, second):
-            return _DECIDING[operator]  # whatever the other side is
-        if isinstance(first, Unknown) or isinstance(second, Unknown):
-            return Unknown(text)
-        return OPERATORS[operator](first, second)
+        return _calculated(text, *split, scope)
     if text.startswith("!"):
         value = evaluate(text[1:], scope)
         return (value is not True) if isinstance(value, bool) else Unknown(text)
     return Unknown(text)
+
+
+def _calculated(text: str, left: str, operator: str, right: str, scope: ModuleScope) -> Value:
+    first, second = (evaluate(part, scope) for part in (left, right))
+    if operator in ("==", "!="):
+        first, second = (_compared(side, scope) for side in (first, second))
+    if operator in _DECIDING and _DECIDING[operator] in (first, second):
+        return _DECIDING[operator]  # whatever the other side is
+    if isinstance(first, Unknown) or isinstance(second, Unknown):
+        return Unknown(text)
+    return OPERATORS[operator](first, second)
+
+
+def _chosen(text: str, question: int, scope: ModuleScope) -> Value:
+    """Return the value of ``condition ? one : other``, whose question mark is at ``question``."""
+    colon = find_outside(text, ":", question + 1)
+    condition = evaluate(text[:question], scope)
+    if isinstance(condition, Unknown) or colon < 0:
+        return Unknown(text)
+    chosen = text[question + 1 : colon] if condition is True else text[colon + 1 :]
+    return evaluate(chosen, scope)
 
 
 def _compared(value: Value, scope: ModuleScope) -> Value:
@@ -175,22 +184,29 @@ def _comprehension(text: str, scope: ModuleScope) -> Value:
     at = find_outside(body, " if ")
     if at >= 0:
         body, condition = body[:at], body[at + 4 :]
+    scopes = _scopes_of_items(items, header, condition, scope)
     arrow = find_outside(body, "=>")
-    made: dict[str, Value] = {}
-    listed: list[Value] = []
-    pairs = list(items.items()) if isinstance(items, Mapping) else list(enumerate(items))
+    if arrow < 0:
+        return [evaluate(body, here) for here in scopes]
+    made = {
+        to_text(evaluate(body[:arrow], here)): evaluate(body[arrow + 2 :], here) for here in scopes
+    }
+    return PartialMap(text, made, rest) if rest else made
+
+
+def _scopes_of_items(
+    items: list[Value] | Mapping[str, Value],
+    header: re.Match[str],
+    condition: str,
+    scope: ModuleScope,
+) -> Iterator[ModuleScope]:
+    """Yield the scope of each item that meets the condition, in which it has its names."""
+    pairs = items.items() if isinstance(items, Mapping) else enumerate(items)
     for key, value in pairs:
         names = {header[1]: value} if header[2] is None else {header[1]: key, header[2]: value}
         here = scope.with_names(names)
-        if condition and evaluate(condition, here) is not True:
-            continue
-        if arrow < 0:
-            listed.append(evaluate(body, here))
-        else:
-            made[to_text(evaluate(body[:arrow], here))] = evaluate(body[arrow + 2 :], here)
-    if arrow < 0:
-        return listed
-    return PartialMap(text, made, rest) if rest else made
+        if not condition or evaluate(condition, here) is True:
+            yield here
 
 
 def _one_of_unknown(items: Unknown, header: re.Match[str], body: str, scope: ModuleScope) -> Value:
@@ -231,10 +247,12 @@ def _reference(text: str, scope: ModuleScope) -> Value:
 
 def _follow(value: Value, steps: Sequence[str], text: str, scope: ModuleScope) -> Value:
     """Return what steps, ``.name`` or ``[index]``, lead to from a value."""
-    if isinstance(value, PartialMap) and steps:
+    if not steps:
+        return value
+    if isinstance(value, PartialMap):
         value = value.known
     if isinstance(value, Unknown):
-        return Unknown(text) if steps else value
+        return Unknown(text)
     for step in steps:
         key: Value = evaluate(step[1:-1], scope) if step.startswith("[") else step
         if isinstance(value, Mapping) and key in value:
@@ -248,23 +266,30 @@ def _follow(value: Value, steps: Sequence[str], text: str, scope: ModuleScope) -
 
 def _named(text: str, steps: Sequence[str], scope: ModuleScope) -> tuple[Value, Sequence[str]]:
     """Return what the first steps of a reference name, and the steps after them."""
-    head, second = steps[0], steps[1] if len(steps) > 1 else ""
-    if head in scope.names:
-        return scope.names[head], steps[1:]
-    if head == "var" and second in scope.variables:
-        return scope.variables[second], steps[2:]
-    if head == "local" and second in scope.locals and second not in scope.resolving:
-        inner = replace(scope, resolving=(*scope.resolving, second))
-        return evaluate(scope.locals[second], inner), steps[2:]
-    if (head, second) in scope.manifests and text not in scope.resolving:
-        return _of_manifest(text, steps, replace(scope, resolving=(*scope.resolving, text)))
-    if head == "module" and second in scope.calls:
-        return _of_call(text, steps, scope)
-    if steps[:2] == ["data", "aws_availability_zones"] and steps[3:4] == ["names"]:
-        zones = list(scope.zones())
-        return (zones, steps[4:]) if zones else (Unknown(text), ())
-    if steps[:2] == ["data", "template_file"] and steps[3:] == ["rendered"]:
-        return _rendered_template(text, steps[2], scope), ()
+    match steps:
+        case [name, *rest] if name in scope.names:
+            return scope.names[name], rest
+        case ["var", name, *rest] if name in scope.variables:
+            return scope.variables[name], rest
+        case ["local", name, *rest] if name in scope.locals and name not in scope.resolving:
+            inner = replace(scope, resolving=(*scope.resolving, name))
+            return evaluate(scope.locals[name], inner), rest
+        case [kind, name, *_] if (kind, name) in scope.manifests and text not in scope.resolving:
+            return _of_manifest(text, steps, replace(scope, resolving=(*scope.resolving, text)))
+        case ["module", name, *_] if name in scope.calls:
+            return _of_call(text, steps, scope)
+        case ["data", *rest]:
+            return _of_data(text, rest, scope)
+    return Unknown(text), ()
+
+
+def _of_data(text: str, steps: Sequence[str], scope: ModuleScope) -> tuple[Value, Sequence[str]]:
+    """Return what the first steps after ``data`` name, and the steps after them."""
+    match steps:
+        case ["aws_availability_zones", _, "names", *rest] if zones := list(scope.zones()):
+            return zones, rest
+        case ["template_file", name, "rendered"]:
+            return _rendered_template(text, name, scope), ()
     return Unknown(text), ()
 
 
@@ -277,7 +302,7 @@ def _of_manifest(
     if rest[:1] == ["name"]:
         rest = ["object", "metadata", "name"]
     if isinstance(value, str) and rest[:1] != ["yaml_body"]:
-        value = _decode(value, text)
+        value = decode(value, text)
     return value, rest[1:]
 
 
@@ -293,18 +318,20 @@ def _of_call(text: str, steps: Sequence[str], scope: ModuleScope) -> tuple[Value
     if call.target is not None and name in call.target.outputs:
         inner = replace(call.target, resolving=resolving, effort=scope.effort)
         value = evaluate(call.target.outputs[name], inner)
-        return (Unknown(text), ()) if _is_open(value) else (value, rest[1:])
-    if not call.is_common:
-        return Unknown(text), ()
-    here = replace(scope, resolving=resolving)
-    condition = _PREFIXED.get(name)
-    if condition and evaluate(call.arguments.get(condition, ""), here) is not False:
-        return Unknown(text), ()
-    argument = next((a for a in _COMMON_OUTPUTS.get(name, ()) if a in call.arguments), None)
-    if argument is None:
-        return Unknown(text), ()
-    value = evaluate(call.arguments[argument], here)
+    else:
+        value = _common_output(call, name, replace(scope, resolving=resolving), text)
     return (Unknown(text), ()) if _is_open(value) else (value, rest[1:])
+
+
+def _common_output(call: ModuleCall, name: str, scope: ModuleScope, text: str) -> Value:
+    """Return an output of one of Terraform's common modules that is one of its arguments."""
+    if not call.is_common:
+        return Unknown(text)
+    condition = _PREFIXED.get(name)
+    if condition and evaluate(call.arguments.get(condition, ""), scope) is not False:
+        return Unknown(text)
+    argument = next((a for a in _COMMON_OUTPUTS.get(name, ()) if a in call.arguments), None)
+    return Unknown(text) if argument is None else evaluate(call.arguments[argument], scope)
 
 
 def _is_open(value: Value) -> bool:
@@ -324,11 +351,7 @@ def _rendered_template(text: str, name: str, scope: ModuleScope) -> Value:
 
 def _call(name: str, arguments: Sequence[str], scope: ModuleScope, text: str) -> Value:
     if name in ("try", "coalesce", "coalescelist"):
-        for argument in arguments:
-            value = evaluate(argument, scope)
-            if not isinstance(value, Unknown) and value not in (None, ""):
-                return value
-        return Unknown(text)
+        return _first_known(arguments, scope, text)
     values = [evaluate(argument, scope) for argument in arguments]
     if name in ("file", "templatefile", "fileset"):
         return _file(name, values, scope, text)
@@ -337,10 +360,23 @@ def _call(name: str, arguments: Sequence[str], scope: ModuleScope, text: str) ->
     if name == "merge":
         return merge(values, text)
     if name in ("yamlencode", "jsonencode"):
-        is_open = isinstance(values[0], Unknown) and not isinstance(values[0], PartialMap)
-        return Unknown(text) if is_open else _encode(name, plain(values[0]))
+        return encode(name, values[0], text)
     if name == "yamldecode":
-        return _decode(values[0], text)
+        return decode(values[0], text)
+    return _apply(name, values, text)
+
+
+def _first_known(arguments: Sequence[str], scope: ModuleScope, text: str) -> Value:
+    """Return the first argument with a value; those after it are not evaluated."""
+    for argument in arguments:
+        value = evaluate(argument, scope)
+        if not isinstance(value, Unknown) and value not in (None, ""):
+            return value
+    return Unknown(text)
+
+
+def _apply(name: str, values: Sequence[Value], text: str) -> Value:
+    """Return the result of a function that needs the values of all its arguments."""
     if any(isinstance(value, Unknown) for value in values):
         return Unknown(text)
     function = FUNCTIONS.get(name)
@@ -371,21 +407,6 @@ def path_in(named: str, scope: ModuleScope) -> str:
     """Return a path of a module as one from the top of the tree."""
     in_module = is_below(named, scope.folder)
     return posixpath.normpath(named if in_module else posixpath.join(scope.folder, named))
-
-
-def _encode(name: str, value: Value) -> Value:
-    if name == "jsonencode":
-        return to_text(value) if isinstance(value, Mapping | list) else json.dumps(value)
-    from reconciler.source.plainyaml import dump
-
-    return dump(plain(value), sort_keys=False)
-
-
-def _decode(value: Value, text: str) -> Value:
-    if not isinstance(value, str):
-        return Unknown(text)
-    documents, findings = parse_documents("", value.encode())
-    return Unknown(text) if findings or len(documents) != 1 else documents[0].data
 
 
 def _unescape(text: str) -> str:
@@ -432,9 +453,9 @@ def _directives(text: str, scope: ModuleScope) -> str:
     """Return a text after its directives."""
     out: list[str] = []
     position = 0
-    while (match := _DIRECTIVE.search(text, position)) is not None:
+    while (match := DIRECTIVE.search(text, position)) is not None:
         out.append(text[position : match.start()])
-        body, other, end = _directive_body(text, match)
+        body, other, end = directive_body(text, match)
         if match[1] == "if":
             condition = evaluate(_argument(match), scope)
             if isinstance(condition, Unknown):
@@ -446,23 +467,6 @@ def _directives(text: str, scope: ModuleScope) -> str:
         position = end
     out.append(text[position:])
     return "".join(out)
-
-
-def _directive_body(text: str, start: re.Match[str]) -> tuple[str, str, int]:
-    """Return the text of a directive, that of its ``else``, and the offset after its end."""
-    level, other = 0, None
-    for match in _DIRECTIVE.finditer(text, start.end()):
-        if match[1] in ("if", "for"):
-            level += 1
-        elif match[1] == "else" and level == 0:
-            other = match
-        elif match[1] in ("endif", "endfor"):
-            if level == 0:
-                middle = other or match
-                rest = text[other.end() : match.start()] if other else ""
-                return text[start.end() : middle.start()], rest, match.end()
-            level -= 1
-    raise HclError("a directive does not end")
 
 
 def _loop(header: str, body: str, scope: ModuleScope) -> str:
@@ -486,3 +490,9 @@ def _loop(header: str, body: str, scope: ModuleScope) -> str:
         made = render(_directives(body, inner), inner)
         out.append(str(made))
     return "".join(out)
+
+
+def attribute_value(block: HclBlock, name: str, scope: ModuleScope) -> Value:
+    """Return the value of an attribute, None if the block has no such attribute."""
+    attribute = block.attributes.get(name)
+    return evaluate(attribute.text, scope) if attribute is not None else None

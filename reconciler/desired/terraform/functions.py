@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final, TypeAlias, TypeVar
 
+from reconciler.source.document import parse_documents
+
 _NUMBER_MAX: Final = 10**18
 _SHOWN_MAX: Final = 160
 _ITEMS_MAX: Final = 1_024
@@ -75,15 +77,18 @@ def merge(values: Sequence[Value], text: str) -> Value:
     merged: dict[str, Value] = {}
     rest: list[Unknown] = []
     for value in values:
-        known = value.known if isinstance(value, PartialMap) else value
-        if isinstance(known, Mapping):
-            merged |= {str(k): v for k, v in known.items()}
-        if isinstance(value, PartialMap):
-            rest += value.rest
-        elif isinstance(value, Unknown):
-            rest.append(value)
-        elif value is not None and not isinstance(value, Mapping):
-            raise TypeError("merge takes maps")
+        match value:
+            case PartialMap():
+                merged |= {str(k): v for k, v in value.known.items()}
+                rest += value.rest
+            case Unknown():
+                rest.append(value)
+            case Mapping():
+                merged |= {str(k): v for k, v in value.items()}
+            case None:
+                pass
+            case _:
+                raise TypeError("merge takes maps")
     if not rest:
         return merged
     return PartialMap(text, merged, tuple(rest)) if merged else Unknown(text)
@@ -332,3 +337,26 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Value]]] = {
     "zipmap": _pairs,
     "split": lambda separator, value: str(value).split(separator),
 }
+
+
+def encode(name: str, value: Value, text: str) -> Value:
+    """Return a value as text, as ``jsonencode`` and ``yamlencode`` write it.
+
+    ``text`` is the expression.
+    """
+    if isinstance(value, Unknown) and not isinstance(value, PartialMap):
+        return Unknown(text)
+    value = plain(value)
+    if name == "jsonencode":
+        return to_text(value) if isinstance(value, Mapping | list) else json.dumps(value)
+    from reconciler.source.plainyaml import dump
+
+    return dump(value, sort_keys=False)
+
+
+def decode(value: Value, text: str) -> Value:
+    """Return the value in a YAML text, unknown if it is no text with one document."""
+    if not isinstance(value, str):
+        return Unknown(text)
+    documents, findings = parse_documents("", value.encode())
+    return Unknown(text) if findings or len(documents) != 1 else documents[0].data

@@ -28,8 +28,9 @@ _PRECEDENCE: Final = {
     "+": 4, "-": 4, "*": 5, "/": 5, "%": 5,
 }  # fmt: skip
 _OPERATOR: Final = re.compile(r"\|\||&&|==|!=|<=|>=|<|>|\+|(?<=\s)-(?=\s)|\*|/(?![/*])|%")
-
 _STEP: Final = re.compile(r"\.([A-Za-z_*][\w-]*)")
+DIRECTIVE: Final = re.compile(r"%\{~?\s*+(if|else|endif|for|endfor)\b([^}%]*(?:%(?!\{)[^}%]*)*)\}")
+"""A directive of a template: its name, and its condition or the header of its loop."""
 
 
 class HclError(ValueError):
@@ -52,6 +53,11 @@ class HclBlock:
     attributes: dict[str, Attribute] = field(default_factory=dict)
     blocks: list[HclBlock] = field(default_factory=list)
     start: int = 0
+
+    def text_of(self, name: str) -> str:
+        """Return the expression of an attribute, empty if the block has no such attribute."""
+        attribute = self.attributes.get(name)
+        return attribute.text if attribute is not None else ""
 
     def inner(self, kind: str) -> Iterator[HclBlock]:
         """Yield the blocks of a type in this one."""
@@ -335,3 +341,20 @@ def split_steps(text: str, at: int) -> list[str] | None:
         steps.append(text[at:end] if name is None else name[1])
         at = end
     return steps
+
+
+def directive_body(text: str, start: re.Match[str]) -> tuple[str, str, int]:
+    """Return the text of a directive, that of its ``else``, and the offset after its end."""
+    level, other = 0, None
+    for match in DIRECTIVE.finditer(text, start.end()):
+        if match[1] in ("if", "for"):
+            level += 1
+        elif match[1] == "else" and level == 0:
+            other = match
+        elif match[1] in ("endif", "endfor"):
+            if level == 0:
+                middle = other or match
+                rest = text[other.end() : match.start()] if other else ""
+                return text[start.end() : middle.start()], rest, match.end()
+            level -= 1
+    raise HclError("a directive does not end")

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 from reconciler.desired.sources.gitops import Rendering
 from reconciler.desired.terraform.environments import infer_variables, relevant
-from reconciler.desired.terraform.expressions import evaluate, render
+from reconciler.desired.terraform.expressions import attribute_value, evaluate, render
+from reconciler.desired.terraform.facts import stated_settings
 from reconciler.desired.terraform.filesets import files_below
 from reconciler.desired.terraform.functions import Unknown, Value, plain
 from reconciler.desired.terraform.hcl import (
@@ -93,6 +94,32 @@ class FoundObjects:
 ZonesOf = Callable[[str], Sequence[str]]
 
 
+def _parse_modules(files: Mapping[str, str], found: FoundObjects) -> dict[str, dict[str, HclBlock]]:
+    """Return the blocks of each file by its folder, which is a module."""
+    modules: dict[str, dict[str, HclBlock]] = {}
+    for path, text in sorted(files.items()):
+        folder = posixpath.dirname(path) or "."
+        try:
+            modules.setdefault(folder, {})[path] = parse_hcl(text)
+        except (HclError, RecursionError) as error:
+            found.findings.append(_not_terraform(path, error))
+    return modules
+
+
+def _read_module(
+    blocks: Mapping[str, HclBlock],
+    files: Mapping[str, str],
+    scope: ModuleScope,
+    found: FoundObjects,
+) -> None:
+    for path, file in blocks.items():
+        try:
+            _FileReader(path, files[path], file, scope, found).read()
+        except (HclError, RecursionError) as error:  # a part of it that is a text of its own
+            found.findings.append(_not_terraform(path, error))
+    found.used_files |= set(scope.used_files)
+
+
 def find_objects(
     files: Mapping[str, str], read: ReadFile, values: Collection[str] = (),
     prefer: Sequence[str] = (), zones_of: ZonesOf = lambda _: (), *,
@@ -106,13 +133,7 @@ def find_objects(
     With ``takes_disabled``, resources that have no instances with these values are read as well.
     """
     found = FoundObjects()
-    modules: dict[str, dict[str, HclBlock]] = {}
-    for path, text in sorted(files.items()):
-        folder = posixpath.dirname(path) or "."
-        try:
-            modules.setdefault(folder, {})[path] = parse_hcl(text)
-        except (HclError, RecursionError) as error:
-            found.findings.append(_not_terraform(path, error))
+    modules = _parse_modules(files, found)
     scopes = {folder: _scope_of(folder, blocks, read) for folder, blocks in modules.items()}
     chosen = values_files(values, modules, prefer)
     found.findings += chosen.findings
@@ -124,21 +145,15 @@ def find_objects(
         for folder, blocks in modules.items()
         for finding in infer_variables({path: files[path] for path in blocks}, scopes[folder])
     ]
-    zones = cache(partial(zones_of, _settings(modules, scopes).get("aws.region", "")))
+    zones = cache(partial(zones_of, stated_settings(modules, scopes).get("aws.region", "")))
     for scope in scopes.values():
         scope.zones = zones
         scope.list_files = list_files
         scope.takes_disabled = takes_disabled
     _pass_arguments(modules, scopes)
-    found.settings = _settings(modules, scopes)
+    found.settings = stated_settings(modules, scopes)
     for folder, blocks in modules.items():
-        scope = scopes[folder]
-        for path, file in blocks.items():
-            try:
-                _FileReader(path, files[path], file, scope, found).read()
-            except (HclError, RecursionError) as error:  # a part of it that is a text of its own
-                found.findings.append(_not_terraform(path, error))
-        found.used_files |= set(scope.used_files)
+        _read_module(blocks, files, scopes[folder], found)
     found.findings += relevant(assumed, (text.text for text in found.texts))
     return found
 
@@ -188,22 +203,48 @@ def _add_variable(name: str, named: Mapping[str, Attribute], scope: ModuleScope)
 def _add_definition(block: HclBlock, scope: ModuleScope) -> None:
     """Add what a block defines for a whole module."""
     named = block.attributes
-    if block.type == "variable" and block.labels:
-        _add_variable(block.labels[0], named, scope)
-    elif block.type == "output" and block.labels and "value" in named:
-        scope.outputs[block.labels[0]] = named["value"].text
-    elif block.type == "locals":
-        scope.locals |= {key: attribute.text for key, attribute in named.items()}
-    elif block.type == "resource" and len(block.labels) == 2:
-        if block.labels[0] in _MANIFESTS and "for_each" in named:
-            scope.applied.append(named["for_each"].text)
-        for attribute in _MANIFESTS.get(block.labels[0], ()):
-            if attribute in named:
-                scope.applied.append(named[attribute].text)
-                scope.manifests[block.labels[0], block.labels[1]] = named[attribute].text
-    elif block.type == "data" and block.labels[:1] == ("template_file",):
-        arguments = named.get("vars", _NONE).text or "{}"
-        scope.templates[block.labels[-1]] = (named.get("template", _NONE).text, arguments)
+    match block.type, block.labels:
+        case "variable", (name, *_):
+            _add_variable(name, named, scope)
+        case "output", (name, *_) if "value" in named:
+            scope.outputs[name] = named["value"].text
+        case "locals", _:
+            scope.locals |= {key: attribute.text for key, attribute in named.items()}
+        case "resource", (kind, name) if kind in _MANIFESTS:
+            _add_manifest(kind, name, named, scope)
+        case "data", ("template_file", *_):
+            arguments = named.get("vars", _NONE).text or "{}"
+            scope.templates[block.labels[-1]] = (named.get("template", _NONE).text, arguments)
+
+
+def _add_manifest(kind: str, name: str, named: Mapping[str, Attribute], scope: ModuleScope) -> None:
+    """Add the objects that a resource applies."""
+    if "for_each" in named:
+        scope.applied.append(named["for_each"].text)
+    for attribute in _MANIFESTS[kind]:
+        if attribute in named:
+            scope.applied.append(named[attribute].text)
+            scope.manifests[kind, name] = named[attribute].text
+
+
+def _read_calls(
+    modules: Mapping[str, Mapping[str, HclBlock]], scopes: dict[str, ModuleScope]
+) -> dict[str, list[tuple[ModuleScope, HclBlock]]]:
+    """Add its calls to each module, and return those of modules in the repository by folder."""
+    calls: dict[str, list[tuple[ModuleScope, HclBlock]]] = {}
+    for folder, blocks in modules.items():
+        scope = scopes[folder]
+        for block in (b for file in blocks.values() for b in file.inner("module")):
+            named = attribute_value(block, "source", scope)
+            if not isinstance(named, str) or not block.labels:
+                continue
+            arguments = {name: a.text for name, a in block.attributes.items()}
+            is_common = "terraform-aws-modules/" in named
+            scope.calls[block.labels[0]] = ModuleCall(arguments, is_common=is_common)
+            if named.startswith("."):
+                target = posixpath.normpath(posixpath.join(folder, named))
+                calls.setdefault(target, []).append((scope, block))
+    return calls
 
 
 def _pass_arguments(
@@ -213,19 +254,7 @@ def _pass_arguments(
 
     Every module learns what its calls are, for their outputs.
     """
-    calls: dict[str, list[tuple[ModuleScope, HclBlock]]] = {}
-    for folder, blocks in modules.items():
-        for block in (b for file in blocks.values() for b in file.inner("module")):
-            source = block.attributes.get("source")
-            named = evaluate(source.text, scopes[folder]) if source is not None else None
-            if not isinstance(named, str) or not block.labels:
-                continue
-            arguments = {name: a.text for name, a in block.attributes.items()}
-            is_common = "terraform-aws-modules/" in named
-            scopes[folder].calls[block.labels[0]] = ModuleCall(arguments, is_common=is_common)
-            if named.startswith("."):
-                target = posixpath.normpath(posixpath.join(folder, named))
-                calls.setdefault(target, []).append((scopes[folder], block))
+    calls = _read_calls(modules, scopes)
     single = {t: callers[0] for t, callers in calls.items() if t in scopes and len(callers) == 1}
     for target, (scope, block) in single.items():
         call = scope.calls[block.labels[0]]
@@ -292,7 +321,7 @@ class _FileReader:
         """Read the instances of a release; return the range of its values if they have objects."""
         place = Place(self.path, self.text.count("\n", 0, block.start) + 1, 1)
         covered: list[tuple[int, int]] = []
-        is_local = any(w in block.attributes.get("chart", _NONE).text for w in ("./", "path."))
+        is_local = any(w in block.text_of("chart") for w in ("./", "path."))
         instances = self._instances(block, place) if is_local else instances_of(block, self.scope)
         for names in instances:
             here = self.scope.with_names(names)
@@ -379,36 +408,6 @@ class _FileReader:
                     self.found.texts.append(FoundText(self.path, one.line, value))
 
 
-def _settings(
-    modules: Mapping[str, Mapping[str, HclBlock]], scopes: Mapping[str, ModuleScope]
-) -> dict[str, str]:
-    """Return the name of the EKS cluster and the region of the provider, where they are stated."""
-    settings: dict[str, str] = {}
-    for folder, blocks in modules.items():
-        for file in blocks.values():
-            for key, value in _facts(file, scopes[folder]):
-                settings.setdefault(key, value)
-    return settings
-
-
-def _facts(file: HclBlock, scope: ModuleScope) -> Iterator[tuple[str, str]]:
-    stated: list[tuple[str, Attribute | None]] = []
-    for block in file.blocks:
-        if block.type == "provider" and block.labels == ("aws",):
-            stated.append(("aws.region", block.attributes.get("region")))
-        elif block.type == "resource" and block.labels[:1] == ("aws_eks_cluster",):
-            stated.append(("clusterName", block.attributes.get("name")))
-        elif block.type == "module" and "eks/aws" in block.attributes.get("source", _NONE).text:
-            names = block.attributes
-            is_submodule = "//" in names["source"].text
-            name = names.get("cluster_name") or (None if is_submodule else names.get("name"))
-            stated.append(("clusterName", name))
-    for key, attribute in stated:
-        value = evaluate(attribute.text, scope) if attribute is not None else None
-        if isinstance(value, str) and value and "${" not in value:
-            yield key, value
-
-
 def _manifest(
     value: Value, path: str, line: int, used: Sequence[str], *, is_verbatim: bool = False
 ) -> FoundText:
@@ -429,23 +428,27 @@ def _note_left_out(what: str, scope: ModuleScope, place: Place, found: FoundObje
     scope.left_out.clear()
 
 
-def _read_documents(file: HclBlock, scope: ModuleScope, found: FoundObjects) -> None:
-    """Take the templates that a data source of the kubectl provider names, with its variables.
+def _document_sources(file: HclBlock, scope: ModuleScope) -> list[HclBlock]:
+    """Return the data sources of documents.
 
     One that no resource takes its objects from only counts them, which works around a limit of
     Terraform: it is not read where another one is.
     """
     blocks = [b for b in file.inner("data") if b.labels and b.labels[0] in _DOCUMENTS]
     taken = [b for b in blocks if any(_refers_to(b, text) for text in scope.applied)]
-    for block in taken or blocks:
-        names: dict[str, Value] = {}
-        for key in ("vars", "sensitive_vars"):
-            attribute = block.attributes.get(key)
-            value = evaluate(attribute.text, scope) if attribute is not None else None
-            names |= {str(k): v for k, v in value.items()} if isinstance(value, Mapping) else {}
-        pattern = block.attributes.get("pattern")
-        named = evaluate(pattern.text, scope) if pattern is not None else None
+    return taken or blocks
+
+
+def _read_documents(file: HclBlock, scope: ModuleScope, found: FoundObjects) -> None:
+    """Take the templates that a data source of the kubectl provider names, with its variables."""
+    for block in _document_sources(file, scope):
+        named = attribute_value(block, "pattern", scope)
         if isinstance(named, str):
+            names: dict[str, Value] = {}
+            for key in ("vars", "sensitive_vars"):
+                value = attribute_value(block, key, scope)
+                if isinstance(value, Mapping):
+                    names |= {str(k): v for k, v in value.items()}
             texts = list(_templates(named, scope, names, found))
             found.texts += texts if instances_of(block, scope) or scope.takes_disabled else ()
 

@@ -16,7 +16,7 @@ from reconciler.desired.sources.gitops import ChartRelease, Rendering, Tool, mer
 from reconciler.desired.sources.protection import protect, restore
 from reconciler.desired.terraform.expressions import evaluate, path_in
 from reconciler.desired.terraform.functions import Unknown, Value, plain, to_text
-from reconciler.desired.terraform.hcl import Attribute, HclBlock, HclError, closing_end
+from reconciler.desired.terraform.hcl import HclBlock, HclError, closing_end
 from reconciler.desired.terraform.scope import ModuleScope
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict, as_list, as_mapping
@@ -30,7 +30,6 @@ _NAME: Final = re.compile(r"(?<![\w-])[a-z_][\w-]*(?:\.[\w-]+|\[\d+\])+|\b[a-z_]
 """A reference, or the argument of a template; the name of a function is neither."""
 _NAME_MAX: Final = 1000
 _TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)', re.DOTALL)
-_NONE: Final = Attribute("", 0)
 
 
 def read_release(
@@ -113,10 +112,10 @@ def _parameters(block: HclBlock, scope: ModuleScope) -> Iterator[tuple[str, str]
         if name and "value" in inner.attributes:
             yield name, to_text(plain(evaluate(inner.attributes["value"].text, scope)))
     for inner in block.inner("set_list"):
-        items = evaluate(inner.attributes.get("value", _NONE).text, scope)
+        items = evaluate(inner.text_of("value"), scope)
         if isinstance(items, list):
             yield _text(inner, "name", scope), f"{{{','.join(to_text(plain(i)) for i in items)}}}"
-    listed: Value = evaluate(block.attributes.get("set", _NONE).text, scope)
+    listed: Value = evaluate(block.text_of("set"), scope)
     for item in as_list(listed):
         if isinstance(item, Mapping) and isinstance(item.get("name"), str):
             yield item["name"], to_text(plain(item.get("value")))
@@ -127,7 +126,7 @@ def _may_make_nodes(block: HclBlock, chart: str, values: JsonDict) -> bool:
     if chart.rpartition("/")[2] in _CONTROLLER:
         return False
     words = " ".join((*block.labels, chart, *values)).lower().replace("-", "").replace("_", "")
-    text = block.attributes.get("values", _NONE).text.lower().replace("_", "")
+    text = block.text_of("values").lower().replace("_", "")
     return any(word in words or word in text for word in (*_NODES, "karpenternodes"))
 
 

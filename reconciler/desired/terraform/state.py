@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_text
 from reconciler.source.plainyaml import dump
 from reconciler.source.schema import value_at
 
@@ -53,19 +53,26 @@ def _resources(module: object, depth: int) -> Iterator[JsonDict]:
         yield from _resources(child, depth + 1)
 
 
+def _manifest_in(values: JsonDict) -> str | None:
+    """Return the objects that a resource applies as YAML, None if they are not known yet."""
+    for name in _YAML:
+        if as_text(values.get(name)).strip():
+            return as_text(values[name])
+    for name in _OBJECTS:
+        if isinstance(values.get(name), dict):
+            return dump(values[name], sort_keys=False)
+    return None
+
+
 def _read_resource(resource: JsonDict, found: ShownState) -> None:
     kind, values = resource.get("type"), resource["values"]
     address = str(resource.get("address", kind))
     if kind in _TYPES:
-        for name in _YAML:
-            if isinstance(values.get(name), str) and values[name].strip():
-                found.texts[address] = values[name]
-                return
-        for name in _OBJECTS:
-            if isinstance(values.get(name), dict):
-                found.texts[address] = dump(values[name], sort_keys=False)
-                return
-        found.unknown.append(address)
+        text = _manifest_in(values)
+        if text is None:
+            found.unknown.append(address)
+        else:
+            found.texts[address] = text
     elif kind == "aws_eks_cluster":
         if isinstance(values.get("name"), str):
             found.settings.setdefault("clusterName", values["name"])

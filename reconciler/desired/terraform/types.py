@@ -52,12 +52,13 @@ def _completed(type_text: str, value: Value, scope: ModuleScope, depth: int) -> 
     name, inner = _parts(type_text)
     if depth > DEPTH_MAX or isinstance(value, Unknown):
         return value
-    if name == "object" and isinstance(value, Mapping):
-        return _object(inner, value, scope, depth)
-    if name == "map" and isinstance(value, Mapping):
-        return {key: _completed(inner, one, scope, depth + 1) for key, one in value.items()}
-    if name in ("list", "set") and isinstance(value, list):
-        return [_completed(inner, one, scope, depth + 1) for one in value]
+    match name, value:
+        case "object", Mapping():
+            return _object(inner, value, scope, depth)
+        case "map", Mapping():
+            return {key: _completed(inner, one, scope, depth + 1) for key, one in value.items()}
+        case "list" | "set", list():
+            return [_completed(inner, one, scope, depth + 1) for one in value]
     return value
 
 

@@ -27,20 +27,28 @@ class ValuesFiles(NamedTuple):
     findings: Sequence[Diagnostic]
 
 
+def _files_by_module(
+    paths: Collection[str], modules: Collection[str]
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Return the files that Terraform loads by itself, and those that have to be named."""
+    loaded: dict[str, list[str]] = {}
+    named: dict[str, list[str]] = {}
+    for path in sorted(paths):
+        own = posixpath.dirname(path) or "."
+        folder = _module_of(own, modules)
+        if folder is not None:
+            group = loaded if folder == own and path.endswith(_LOADED) else named
+            group.setdefault(folder, []).append(path)
+    return loaded, named
+
+
 def values_files(
     paths: Collection[str], modules: Collection[str], prefer: Sequence[str] = ()
 ) -> ValuesFiles:
     """Return which of the files count; ``modules`` are the folders of all modules."""
-    loaded: dict[str, list[str]] = {}
-    named: dict[str, list[str]] = {}
-    for path in sorted(paths):
-        folder = _module_of(posixpath.dirname(path) or ".", modules)
-        if folder is not None:
-            is_direct = folder == (posixpath.dirname(path) or ".")
-            group = loaded if is_direct and path.endswith(_LOADED) else named
-            group.setdefault(folder, []).append(path)
+    loaded, named = _files_by_module(paths, modules)
     findings: list[Diagnostic] = []
-    prefer = [posixpath.normpath(path) for path in prefer]
+    prefer = list(map(posixpath.normpath, prefer))
     for folder, files in named.items():
         chosen = [f for f in files if any(is_below(f, path) for path in prefer)] or files
         if len(chosen) == 1:

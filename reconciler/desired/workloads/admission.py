@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from reconciler.desired.workloads.kinds import RECOMMENDERS, value_of
 from reconciler.desired.workloads.podsets import ScaleTarget, target_of
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_list
 from reconciler.model.karpenter.labels import OS, normalize_label
 from reconciler.model.resources import CPU, MEMORY, parse_quantity
 from reconciler.source.resource import Resource, group_of
@@ -57,9 +57,9 @@ class Admission:
         spec = dict(template.get("spec") or {})
         for name in ("containers", "initContainers"):
             if isinstance(spec.get(name), list):
-                spec[name] = [_with_requests_of_limits(c) for c in spec[name]]
+                spec[name] = list(map(_with_requests_of_limits, spec[name]))
                 if spec.get("hostNetwork") is True:
-                    spec[name] = [_with_host_ports(c) for c in spec[name]]
+                    spec[name] = list(map(_with_host_ports, spec[name]))
         _default_pod_requests(spec)
         rejected: list[str] = []
         notes: list[AdmissionNote] = []
@@ -70,11 +70,11 @@ class Admission:
         rejected += self._select_nodes(spec, owner.namespace)
         _tolerate_extended_resources(spec)
         name = str(spec.get("runtimeClassName") or "")
-        if name and name not in self.runtime_classes:
+        if name in self.runtime_classes:
+            rejected += _apply_runtime_class(spec, name, self.runtime_classes[name])
+        elif name:
             text = f"RuntimeClass {name} not found in this folder; no overhead is added"
             notes.append(AdmissionNote(code="missing-runtimeclass", message=text))
-        elif name:
-            rejected += _apply_runtime_class(spec, name, self.runtime_classes[name])
         notes += _unselected_system(spec)
         recommender = self.recommenders.get(target_of(owner))
         if recommender is not None:
@@ -289,22 +289,30 @@ def _violations(spec: JsonDict, limit_range: Resource) -> Iterator[str]:
 
 def _outside(item: JsonDict, requests: Amounts, limits: Amounts) -> Iterator[str]:
     """Yield the bounds of a LimitRange that requests and limits violate."""
-    for name, text in (item.get("min") or {}).items():
+    yield from _below_minimum(item.get("min") or {}, requests, limits)
+    yield from _above_maximum(item.get("max") or {}, requests, limits)
+    for name, text in (item.get("maxLimitRequestRatio") or {}).items():
+        asked, most = requests.get(name, 0), limits.get(name, 0)
+        if not asked or not most or most * 1000 > asked * parse_quantity(str(text)):
+            yield f"the maximum ratio of limit to request of {name} is {text}"
+
+
+def _below_minimum(minimums: JsonDict, requests: Amounts, limits: Amounts) -> Iterator[str]:
+    for name, text in minimums.items():
         bound = parse_quantity(str(text))
         if name not in requests:
             yield f"the minimum of {name} is {text}, and there is no request"
         elif requests[name] < bound or limits.get(name, bound) < bound:
             yield f"the minimum of {name} is {text}"
-    for name, text in (item.get("max") or {}).items():
+
+
+def _above_maximum(maximums: JsonDict, requests: Amounts, limits: Amounts) -> Iterator[str]:
+    for name, text in maximums.items():
         bound = parse_quantity(str(text))
         if name not in limits:
             yield f"the maximum of {name} is {text}, and there is no limit"
         elif limits[name] > bound or requests.get(name, 0) > bound:
             yield f"the maximum of {name} is {text}"
-    for name, text in (item.get("maxLimitRequestRatio") or {}).items():
-        asked, most = requests.get(name, 0), limits.get(name, 0)
-        if not asked or not most or most * 1000 > asked * parse_quantity(str(text)):
-            yield f"the maximum ratio of limit to request of {name} is {text}"
 
 
 def _tolerate_extended_resources(spec: JsonDict) -> None:
@@ -313,7 +321,7 @@ def _tolerate_extended_resources(spec: JsonDict) -> None:
     EKS enables the admission plugin ``ExtendedResourceToleration`` since Kubernetes 1.19.
     """
     names: set[str] = set()
-    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+    for container in (*as_list(spec.get("containers")), *as_list(spec.get("initContainers"))):
         names |= {n for n in _amounts(container, "requests") if _is_extended(n)}
     own = spec.get("tolerations") or []
     added = [{"key": name, "operator": "Exists"} for name in sorted(names)]
@@ -344,14 +352,14 @@ def _apply_recommendation(spec: JsonDict, recommender: Resource) -> None:
     """Replace requests by the recommended ones; limits keep their ratio to them."""
     policies = {
         item.get("containerName"): item
-        for item in value_of(recommender.data, "spec.resourcePolicy.containerPolicies") or ()
+        for item in as_list(value_of(recommender.data, "spec.resourcePolicy.containerPolicies"))
     }
-    rows = value_of(recommender.data, "status.recommendation.containerRecommendations") or ()
+    rows = as_list(value_of(recommender.data, "status.recommendation.containerRecommendations"))
     targets = {row.get("containerName"): row.get("target") or {} for row in rows}
     if not targets:
         return
     changed = []
-    for container in spec.get("containers") or ():
+    for container in as_list(spec.get("containers")):
         name = container.get("name")
         policy = policies.get(name, policies.get("*")) or {}
         target = targets.get(name) if policy.get("mode") != "Off" else None

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from reconciler.desired.workloads.kinds import KindTable, value_of
-from reconciler.model.json import JsonDict, as_list
+from reconciler.model.json import JsonDict, as_list, as_mapping
 from reconciler.source.objects import Entry
 from reconciler.source.resource import group_of
 
@@ -190,10 +190,16 @@ def _has_resources(data: object, depth: int) -> bool:
         return any(_has_resources(item, depth - 1) for item in data)
     if not isinstance(data, dict):
         return False
-    found = data.get("resources")
-    for part in (found.get("requests"), found.get("limits")) if isinstance(found, dict) else ():
-        if isinstance(part, dict) and ("cpu" in part or "memory" in part):
+    return _states_resources(data) or any(
+        _has_resources(value, depth - 1) for value in data.values()
+    )
+
+
+def _states_resources(data: JsonDict) -> bool:
+    """Return whether a mapping itself has the resources of a container, or of Spark's operator."""
+    resources = as_mapping(data.get("resources"))
+    for part in ("requests", "limits"):
+        amounts = as_mapping(resources.get(part))
+        if "cpu" in amounts or "memory" in amounts:
             return True
-    if "memory" in data and isinstance(data.get("cores"), int):  # as Spark's operator has them
-        return True
-    return any(_has_resources(value, depth - 1) for value in data.values())
+    return "memory" in data and isinstance(data.get("cores"), int)

@@ -29,25 +29,17 @@ _OVERHEAD_MIN: Final = 384 * 2**20
 def pod_template(group: PodGroup, entry: GroupEntry, resource: Resource) -> JsonDict | None:
     """Return the pod template of a group as plain data, None if the object has none."""
     data = entry.data
-    path = f"{group.template}|{group.fallback}" if group.fallback else group.template
-    found = value_of(data, path) if path else None
-    is_made = bool(group.pod or group.containers)
-    if not isinstance(found, dict) and (found is not None or not is_made):
+    found = _written_template(group, data)
+    if found is None:
         return None
-    template: JsonDict = dict(found or {})
+    template: JsonDict = dict(found)
     spec = dict(as_mapping(template.get("spec")))
     for path in group.pod:
         fields = as_mapping(value_of(data, path))
         spec |= {field: value for field, value in fields.items() if field in _FIELDS}
-    added = [_container(name, value_of(data, path), defaults, present=bool(path))
-             for name, path, defaults in group.containers]  # fmt: skip
-    match group.shape:
-        case PodShape.SPARK:
-            added = [_spark_container(group.suffix, data)]
-        case PodShape.RAY_HEAD:
-            added = _ray_autoscaler(value_of(data, group.template.partition(".headGroupSpec")[0]))
-        case PodShape.CLOUDNATIVEPG:
-            spec.update(_cloudnativepg_affinity(resource))
+    if group.shape is PodShape.CLOUDNATIVEPG:
+        spec.update(_cloudnativepg_affinity(resource))
+    added = _added_containers(group, data)
     patches = [*as_mappings(spec.get("containers")), *_pod_containers(group, data)]
     if added or patches:
         spec["containers"] = _merge_containers(added, patches)
@@ -76,6 +68,30 @@ def _container(
     if missing:
         declared["requests"] = {**missing, **requests}
     return {"name": name, "resources": declared}
+
+
+def _written_template(group: PodGroup, data: object) -> JsonDict | None:
+    """Return the template in an object: empty where its operator makes one, None for no pods."""
+    path = f"{group.template}|{group.fallback}" if group.fallback else group.template
+    found = value_of(data, path) if path else None
+    if isinstance(found, dict):
+        return found
+    is_made = bool(group.pod or group.containers)
+    return {} if found is None and is_made else None
+
+
+def _added_containers(group: PodGroup, data: object) -> list[JsonDict]:
+    """Return the containers that an operator adds to the pods of a group."""
+    match group.shape:
+        case PodShape.SPARK:
+            return [_spark_container(group.suffix, data)]
+        case PodShape.RAY_HEAD:
+            cluster = group.template.partition(".headGroupSpec")[0]
+            return _ray_autoscaler(value_of(data, cluster))
+    return [
+        _container(name, value_of(data, path), defaults, present=bool(path))
+        for name, path, defaults in group.containers
+    ]
 
 
 def _merge_containers(added: list[JsonDict], patches: list[JsonDict]) -> list[JsonDict]:

@@ -22,7 +22,7 @@ from reconciler.desired.workloads.kinds import (
     value_of,
 )
 from reconciler.desired.workloads.operators import pod_template
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, as_mapping, as_text
 from reconciler.source.document import Pointer
 from reconciler.source.resource import Resource, group_of
 
@@ -133,7 +133,7 @@ def scalers_of(resources: Iterable[Resource]) -> dict[ScaleTarget, list[Scaler]]
 def read_scaler(row: ScalerKind, resource: Resource) -> Scaler | None:
     """Return an autoscaler, None if it is paused; a target without a kind is a Deployment."""
     data = resource.data
-    ref = value_of(data, row.target) or {}
+    ref = as_mapping(value_of(data, row.target))
     kind = str(ref.get("kind") or "Deployment")
     api_version = str(ref.get("apiVersion") or "apps/v1")
     target = ScaleTarget(
@@ -141,12 +141,12 @@ def read_scaler(row: ScalerKind, resource: Resource) -> Scaler | None:
     )
     minimum = number_at(data, row.minimum, row.default_minimum)
     maximum = max(number_at(data, row.maximum, max(row.default_maximum, minimum)), minimum)
-    idle = number_at(data, row.idle, minimum) if row.idle else minimum
+    idle = number_at(data, row.idle, minimum)
     present = next((n for path in row.present if (n := number_at(data, path, -1)) >= 0), None)
     by = f"{resource.kind}/{resource.name}"
-    annotations = value_of(data, "metadata.annotations") or {}
-    fixed = annotations.get(row.fixed) if row.fixed else None
-    if isinstance(fixed, str) and fixed.isascii() and fixed.isdigit():
+    annotations = as_mapping(value_of(data, "metadata.annotations"))
+    fixed = as_text(annotations.get(row.fixed))
+    if fixed.isascii() and fixed.isdigit():
         count = min(int(fixed[:10]), COUNT_MAX)
         return Scaler(resource, target, ReplicaRange(count, count, count, by))
     if row.paused and str(annotations.get(row.paused)).lower() == "true":

@@ -8,7 +8,7 @@ does not exist.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from reconciler.desired.rules.devices import device_findings
@@ -58,6 +58,17 @@ def check_workload(kind: str, data: JsonDict, row: WorkloadKind | None = None) -
     return list(_custom_findings(data, row)) if row is not None else []
 
 
+def _partial_template_findings(template: JsonDict) -> Sequence[Finding]:
+    """Return the errors in a pod template that an operator completes."""
+    found = schema.check_schema(SCHEMA, template, "partialTemplate")
+    if found:
+        return found
+    return [
+        *check_pod_metadata(template.get("metadata") or {}, ("metadata",)),
+        *_pod(template.get("spec", {}), ("spec",)),
+    ]
+
+
 def _custom_findings(data: JsonDict, row: WorkloadKind) -> Iterator[Finding]:
     """Yield the errors in the pod templates and counts of a kind that an operator defines."""
     yield from schema.check_schema(SCHEMA, {"metadata": data.get("metadata")}, "named")
@@ -71,13 +82,8 @@ def _custom_findings(data: JsonDict, row: WorkloadKind) -> Iterator[Finding]:
                     continue
                 templates += 1
                 at = (*entry.pointer, *pointer_of(path))
-                found = schema.check_schema(SCHEMA, template, "partialTemplate")
-                if not found:
-                    found = [
-                        *check_pod_metadata(template.get("metadata") or {}, ("metadata",)),
-                        *_pod(template.get("spec", {}), ("spec",)),
-                    ]
-                yield from (f._replace(pointer=(*at, *f.pointer)) for f in found)
+                for finding in _partial_template_findings(template):
+                    yield finding._replace(pointer=(*at, *finding.pointer))
             yield from _count_findings(group, entry)
     if not templates and not (row.follows and value_of(data, row.follows)):
         first = row.groups[0]
@@ -183,16 +189,21 @@ def _toleration(toleration: dict[str, object], at: Pointer) -> Iterator[Finding]
         yield Finding("toleration-key", (*at, "key"), message)
 
 
-def _resources(resources: JsonDict, at: Pointer) -> Iterator[Finding]:
-    limits, requests = resources.get("limits", {}), resources.get("requests", {})
+def _requested_amounts(requests: JsonDict, limits: JsonDict, at: Pointer) -> Iterator[Finding]:
+    """Yield an error for each request that is negative, or above its limit."""
     for name, text in requests.items():
-        here = (*at, "requests", name)
         if parse_quantity(str(text)) < 0:
-            yield Finding("negative-quantity", here, f"{quote_value(text)} cannot be negative")
+            message = f"{quote_value(text)} cannot be negative"
+            yield Finding("negative-quantity", (*at, name), message)
         elif name in limits and parse_quantity(str(text)) > parse_quantity(str(limits[name])):
             message = f"request {quote_value(text)} is above its limit {quote_value(limits[name])}"
             hint = "raise the limit, or lower the request"
-            yield Finding("requests-above-limits", here, message, hint)
+            yield Finding("requests-above-limits", (*at, name), message, hint)
+
+
+def _resources(resources: JsonDict, at: Pointer) -> Iterator[Finding]:
+    limits, requests = resources.get("limits", {}), resources.get("requests", {})
+    yield from _requested_amounts(requests, limits, (*at, "requests"))
     for field, amounts in (("requests", requests), ("limits", limits)):
         for name in amounts:
             yield from _resource_name(name, (*at, field, name))

@@ -1,0 +1,68 @@
+"""Findings on all objects of a fleet: which are reported, and how they read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.text.quoting import quote_value
+from reconciler.source.finding import Finding
+from reconciler.source.objects import Entry
+from reconciler.source.schema import value_at
+
+FINDINGS_MAX: Final = 1000
+"""The maximum number of findings that are reported for a folder."""
+
+
+def findings_to_report(diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return the findings to report, in order of their places.
+
+    Errors come before warnings if there are too many: an omitted error would let an invalid fleet
+    pass.
+    """
+    if len(diagnostics) <= FINDINGS_MAX:
+        return tuple(sorted(diagnostics, key=lambda d: d.order))
+    ranked = sorted(diagnostics, key=lambda d: (d.severity is not Severity.ERROR, d.order))
+    shown, rest = ranked[:FINDINGS_MAX], ranked[FINDINGS_MAX:]
+    more = Diagnostic(
+        rest[0].severity,
+        "too-many-findings",
+        f"{len(rest):,} more findings are not shown",
+        rest[0].place,
+        hint="correct those that are shown, then validate again",
+    )
+    return (*sorted(shown, key=lambda d: d.order), more)
+
+
+def skipped_objects(skipped: Mapping[str, int]) -> Diagnostic:
+    """Return the finding on objects of other kinds, by kind."""
+    count = sum(skipped.values())
+    kinds = ", ".join(f"{kind} ({n})" for kind, n in sorted(skipped.items())[:20])
+    message = f"{count} object{'' if count == 1 else 's'} of other kinds skipped: {kinds}"
+    return Diagnostic(Severity.INFO, "skipped-kinds", message)
+
+
+def duplicate_finding(entry: Entry, first: Entry) -> Finding:
+    """Return the finding on an object whose name is taken; of a Namespace, the first counts.
+
+    Many folders have the Namespace beside each application.
+    """
+    at = ("metadata", "name")
+    message = (
+        f"duplicate {entry.kind} {quote_value(entry.name)}, first defined at {first.place(at)}"
+    )
+    severity = Severity.WARNING if entry.kind == "Namespace" else Severity.ERROR
+    return Finding("duplicate-name", at, message, "rename or remove one", severity)
+
+
+def with_written_word(entry: Entry, finding: Finding) -> Finding:
+    """Return a finding on a boolean that should be a string, with the word as written in YAML."""
+    value = value_at(entry.data, finding.pointer)
+    if finding.code != "wrong-type" or not isinstance(value, bool):
+        return finding
+    word = entry.document.word((*entry.base, *finding.pointer))
+    if not word or not finding.hint.startswith("quote"):
+        return finding
+    message = f"YAML reads the unquoted `{word}` as the boolean {quote_value(value)}"
+    return finding._replace(message=message, hint=f'write "{word}"')
