@@ -10,6 +10,7 @@ from reconciler.disruption.consolidation.proposal import NOT_CHEAPER
 from reconciler.disruption.simulation import PODS_WITHOUT_PLACE
 from reconciler.plan.render.refusals import refusal_in_words
 from reconciler.plan.render.text import render_text
+from reconciler.plan.render.wording import format_drift
 from reconciler.plan.value.actions import BlockedNode
 from tests.plan.builders import a_plan
 
@@ -43,3 +44,16 @@ def test_a_node_that_is_kept_from_two_methods_for_one_reason_is_listed_once() ->
     text = render_text(a_plan(blocked=blocked))
     assert text.count("why") == 1
     assert "n1, n2  Drifted, Underutilized  web" in text
+
+
+@pytest.mark.parametrize(
+    ("reason", "side", "words"),
+    [
+        ("NodeClassDrift", "git", "the EC2NodeClass changed in git"),
+        ("AMIDrift", "world", "the image changed in AWS"),
+        ("CloudProvider", "", "CloudProvider"),
+        ("CloudProvider", "world", "CloudProvider (changed in AWS)"),
+    ],
+)
+def test_a_drift_names_what_has_changed_and_where(reason: str, side: str, words: str) -> None:
+    assert format_drift(reason, side) == words

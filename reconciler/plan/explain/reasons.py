@@ -21,8 +21,8 @@ from reconciler.plan.explain.answer import Decision, Explanation, Subject, decis
 from reconciler.plan.render.wording import (
     cause_of,
     format_drain_limit,
+    format_drift,
     format_reason,
-    format_side,
     format_value,
     format_words,
 )
@@ -235,8 +235,7 @@ def _format_drift(plan: Plan, names: set[str]) -> list[str]:
     for drifted in plan.drift:
         if not names & {drifted.node_claim, drifted.node or ""}:
             continue
-        who = f", {format_side(drifted.side)}" if drifted.side else ""
-        lines.append(f"drifted: {drifted.reason}{who}")
+        lines.append(f"drifted: {format_drift(drifted.reason, drifted.side)}")
         lines += [
             f"  {f.path}: {format_value(f.old)} → {format_value(f.new)}" for f in drifted.fields
         ]

@@ -54,6 +54,18 @@ _RULES = {
 _SEVERITIES = ("error", "warning", "info")
 _SIDES = {"git": "changed in git", "world": "changed in AWS", "us": "changed by this release"}
 
+_DRIFTED_PARTS: Final = {
+    "NodePoolDrifted": "the NodePool",
+    "NodeClassDrift": "the EC2NodeClass",
+    "RequirementsDrifted": "the requirements of the NodePool",
+    "AMIDrift": "the image",
+    "SubnetDrift": "the subnets",
+    "SecurityGroupDrift": "the security groups",
+    "CapacityReservationDrift": "the capacity reservations",
+    "PlacementGroupDrift": "the placement group",
+}
+"""What has changed, by Karpenter's reason for a drift."""
+
 _POD: Final = re.compile(r"(?<![\w./-])([a-z0-9-]+/[a-z0-9.-]+)-[a-z0-9]+(?![\w/=:])")
 
 _DURATION_PART: Final = re.compile(r"(?<!\d)(\d+)([DHMS])")
@@ -61,6 +73,14 @@ _DURATION_PART: Final = re.compile(r"(?<!\d)(\d+)([DHMS])")
 _UNIT_SECONDS: Final = {"D": 86_400, "H": 3_600, "M": 60, "S": 1}
 
 _MINUTE_FROM: Final = 55
+
+
+def format_drift(reason: str, side: str) -> str:
+    """Return what has changed and where: ``the EC2NodeClass changed in git``."""
+    where, part = format_side(side), _DRIFTED_PARTS.get(reason)
+    if part is not None and where:
+        return f"{part} {where}"
+    return f"{reason} ({where})" if where else reason
 
 
 def format_reason(reason: str) -> str:

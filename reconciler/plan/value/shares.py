@@ -43,10 +43,13 @@ class CostShares(Part, frozen=True, kw_only=True):
         found = [
             pair
             for pair in self.groups.items()
-            if abs(pair[1].change) >= _DOLLAR_A_MONTH
-            and monthly_difference(pair[1].before, pair[1].after)
+            if abs(pair[1].change) >= _DOLLAR_A_MONTH and _shown(pair[1])
         ]
-        return sorted(found, key=lambda pair: (-abs(pair[1].change), pair[0]))
+        return sorted(found, key=lambda pair: (-abs(_shown(pair[1])), pair[0]))
+
+
+def _shown(group: ShareChange) -> float:
+    return monthly_difference(group.before, group.after)
 
 
 def mean_shares(runs: Sequence[CostShares | None]) -> CostShares | None:

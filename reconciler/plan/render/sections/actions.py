@@ -14,6 +14,7 @@ from reconciler.plan.render.headline import first_pass
 from reconciler.plan.render.unplaced import has_nodes
 from reconciler.plan.render.wording import (
     format_drain_limit,
+    format_drift,
     format_image,
     format_pods,
     format_reason,
@@ -282,7 +283,7 @@ def _drift_cause(drift: DriftedClaim) -> str:
         return f"{fields} {side}"
     if fields:
         return f"{drift.reason}: {fields}{' ' if side else ''}{side}"
-    return f"{drift.reason} ({side})" if side else drift.reason
+    return format_drift(drift.reason, drift.side)
 
 
 def format_machines(actions: Iterable[Action]) -> str:
