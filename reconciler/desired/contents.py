@@ -16,7 +16,9 @@ from reconciler.source.resource import Resource, group_of
 _SCALED_BY_NOTHING: Final = frozenset({"Deployment", "StatefulSet", "ReplicaSet", "Pod", "Job"})
 _NO_WORKLOADS: Final = frozenset(
     {"Namespace", "PodDisruptionBudget", "PriorityClass", "Service", "StorageClass"}
-    | {"DaemonSet", "PersistentVolume", "PersistentVolumeClaim"}
+    | {"DaemonSet", "PersistentVolume", "PersistentVolumeClaim", "CSINode"}
+    | {"DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"}
+    | {"PodTemplate"}
 )
 """Kinds that do not change the number of pods to place."""
 _VERSION: Final = re.compile(rb"""^"?apiVersion"?:[ \t]++["']?([\w./-]++)""", re.MULTILINE)

@@ -60,3 +60,20 @@ def test_a_text_that_mentions_a_node_is_no_snapshot() -> None:
     fleet, found = read("note.yaml", note, a_deployment("api", "web", 2))
     assert found == []
     assert count_objects(fleet).endswith("5 pods")
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_counted"),
+    [("PodTemplate", True), ("ResourceClaimTemplate", True), ("ResourceQuota", False)],
+)
+def test_pods_are_counted_beside_objects_that_do_not_change_their_number(
+    kind: str, is_counted: bool
+) -> None:
+    versions = {"ResourceClaimTemplate": "resource.k8s.io/v1"}
+    other = {
+        "apiVersion": versions.get(kind, "v1"),
+        "kind": kind,
+        "metadata": {"name": "other", "namespace": "web"},
+    }
+    fleet, _ = read("other.json", other)
+    assert ("3 pods" in count_objects(fleet)) is is_counted

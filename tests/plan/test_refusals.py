@@ -22,7 +22,7 @@ from tests.plan.builders import a_plan
         (NOT_CHEAPER.message, "no cheaper node can replace it"),
         ("pdb prevents pod evictions (PodDisruptionBudget=[shop/api])", "PodDisruptionBudget shop/api allows no eviction"),
         ('pod has "karpenter.sh/do-not-disrupt" annotation (Pod=shop/db-0)', "pod shop/db-0 is annotated karpenter.sh/do-not-disrupt"),
-        ('NodePool "web" has consolidation policy WhenEmpty, but node is not empty', "consolidationPolicy of NodePool web is WhenEmpty, and it has pods"),
+        ('NodePool "web" has consolidation policy WhenEmpty, but node is not empty', "consolidationPolicy of NodePool web is WhenEmpty, and the node has pods"),
         ('NodePool "web" has consolidation disabled', "consolidateAfter of NodePool web is Never"),
         ("nodepool not found (NodePool=web)", "NodePool web does not exist"),
         (f"{PODS_WITHOUT_PLACE}shop/api-1 => does not tolerate a=b:NoSchedule, shop/api-2 => does not tolerate a=b:NoSchedule",

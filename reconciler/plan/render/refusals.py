@@ -54,7 +54,7 @@ _MESSAGES: Final[tuple[tuple[str, _Words], ...]] = (
     ),
     (
         r'NodePool "([^"]+)" has consolidation policy WhenEmpty, but node is not empty',
-        lambda m: f"consolidationPolicy of NodePool {m[1]} is WhenEmpty, and it has pods",
+        lambda m: f"consolidationPolicy of NodePool {m[1]} is WhenEmpty, and the node has pods",
     ),
     (
         r'NodePool "([^"]+)" has consolidation disabled',
