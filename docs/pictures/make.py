@@ -122,8 +122,9 @@ def terminal_drawing() -> str:
         app = FleetApp(TerminalFleet(StateRequest(path=str(folder), now=RECORDED_AT)))
         async with app.run_test(size=(130, 24)) as pilot:
             await app.workers.wait_for_complete()
+            await pilot.pause(1)  # columns get their widths only when the terminal is idle
             await pilot.press("down", "down", "e")
-            await pilot.pause()
+            await pilot.pause(1)
             return app.export_screenshot()
 
     with tempfile.TemporaryDirectory() as place:

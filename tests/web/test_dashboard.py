@@ -94,7 +94,8 @@ def test_the_overview_shows_cost_nodes_plan_and_budgets(rolling: Site) -> None:
     assert "Pending pods 0" in text
     assert "web 3 3 3 $" in text
     assert "1 of 3" in text
-    assert re.search(r"\d operations? in progress; [−+]?\$\d+/month when done", text) or "in progress" not in text
+    doing = r"Plan now \d actions? [1-9] operations? in progress; [−+]?\$\d+ ?/month when done"
+    assert re.search(doing, text), text[:300]
     assert re.search(r"Launch web-\w+ web \+\$[0-9.]+ Drift ", text)
     assert re.search(r"Who costs what .* default 3 \$[0-9]+ \$[0-9]+ +100%", text)
     assert "Drift: replace" in text

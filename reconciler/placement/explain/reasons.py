@@ -286,7 +286,9 @@ def _union(masks: Iterable[int]) -> int:
 
 
 NO_NODE_POOLS = Rejection(
-    "NoNodePools", "no dynamic NodePool is ready: add one, or check the status of the existing ones"
+    "NoNodePools",
+    "no NodePool can launch nodes for pods: add one without spec.replicas, or check the status of "
+    "the existing ones",
 )
 
 
