@@ -381,6 +381,19 @@ class _Registration:
     notes: list[tuple[EventKind, str]] = field(default_factory=list)
 
 
+def _joined_nodes(
+    claims: Iterable[NodeClaim], nodes: Mapping[str, Node]
+) -> list[tuple[NodeClaim, Node]]:
+    """Return the launched claims with their Nodes, without those that are being deleted."""
+    return [
+        (claim, node)
+        for claim in claims
+        if (node := nodes.get(claim.status.provider_id)) is not None
+        if not claim.is_deleting and claim.is_true(lifecycle.LAUNCHED)
+        if node.metadata.deletion_timestamp is None
+    ]
+
+
 def _register_nodes(
     world: World,
     claims: Iterable[NodeClaim],
@@ -393,13 +406,7 @@ def _register_nodes(
     ``missing`` is the driver that each claim waits for. Returns what was done by the name of the
     claim. A failure stops no other node.
     """
-    joined = [
-        (claim, node)
-        for claim in claims
-        if (node := nodes.get(claim.status.provider_id)) is not None
-        if not claim.is_deleting and claim.is_true(lifecycle.LAUNCHED)
-        if node.metadata.deletion_timestamp is None
-    ]
+    joined = _joined_nodes(claims, nodes)
     done = {claim.name: _Registration(_is_labelled(node, REGISTERED)) for claim, node in joined}
     calls = {
         f"register {node.name}": partial(

@@ -8,6 +8,7 @@ from datetime import datetime
 from reconciler.engine.steps import provision
 from reconciler.engine.steps.provision import Blueprint
 from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.plan.make.facts import Facts
 from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.pools import node_class_of
@@ -22,9 +23,25 @@ def launches_of(plan: Plan, inputs: Inputs) -> list[tuple[Launch, Blueprint]]:
     without a ready class launches nothing and is left out.
     """
     facts = facts_of(inputs)
+    blueprints = _blueprints(facts)
+    claims = [*facts.cluster.unlaunched, *_planned_claims(plan, blueprints, inputs.now)]
+    launches = []
+    planned = {entry.name: entry for entry in plan.node_claims}
+    for claim in claims:
+        blueprint = provision.blueprint_of(claim, blueprints, planned)
+        if blueprint is None:
+            continue
+        call = provision.make_launch(claim, blueprint, {})
+        if call is not None:
+            launches.append((call, blueprint))
+    return launches
+
+
+def _blueprints(facts: Facts) -> dict[str, Blueprint]:
+    """Return the blueprint of each NodePool that is ready."""
     ready = {pool.node_pool.name for pool in facts.types.ready}
     uncovered = facts.uncovered() if facts.covers else {}
-    blueprints = {
+    return {
         pool.name: Blueprint(
             pool,
             node_class,
@@ -36,17 +53,6 @@ def launches_of(plan: Plan, inputs: Inputs) -> list[tuple[Launch, Blueprint]]:
         for pool in facts.pools
         if pool.name in ready and (node_class := node_class_of(pool, facts.classes)) is not None
     }
-    claims = [*facts.cluster.unlaunched, *_planned_claims(plan, blueprints, inputs.now)]
-    launches = []
-    planned = {entry.name: entry for entry in plan.node_claims}
-    for claim in claims:
-        blueprint = blueprints.get(claim.node_pool)
-        if blueprint is not None and claim.name in planned:
-            blueprint = blueprint.for_claim(planned[claim.name])
-        call = provision.make_launch(claim, blueprint, {}) if blueprint is not None else None
-        if blueprint is not None and call is not None:
-            launches.append((call, blueprint))
-    return launches
 
 
 def _planned_claims(

@@ -346,15 +346,11 @@ def _record_objects(
     """
     if seen.unclear_owners or (plan.is_empty and not (plan.changes and mandate.decides)):
         return
-    desired_objects = desired.objects()
-    names = {o.name for o in desired_objects if o.kind == "NodePool"}
-    owning = {claim.node_pool for claim in seen.claims}
-    still_needed = [
-        o
-        for o in world.store.objects()
-        if o.kind == "NodePool" and o.name in owning and o.name not in names
-    ]
-    world.store.put_objects([*desired_objects, *still_needed], desired.revision, world.clock.now())
+    objects = [*desired.objects()]
+    removed = {claim.node_pool for claim in seen.claims}
+    removed -= {resource.name for resource in desired.fleet.node_pools}
+    objects += [o for o in world.store.objects() if o.kind == "NodePool" and o.name in removed]
+    world.store.put_objects(objects, desired.revision, world.clock.now())
 
 
 def _delete_unused(effects: Effects, desired: PlannedFleet, seen: Complete) -> None:
@@ -385,6 +381,19 @@ def _summarise(
     return Pass(plan, seen, under_way, all_failed, unapproved, started, waits, costs, policies)
 
 
+def _blocked_commands(
+    seen: Observation, running: Sequence[RunningCommand], blocked: frozenset[str]
+) -> set[str]:
+    """Return the commands that only wait for drains in which nothing moves."""
+    existing = {claim.name for claim in seen.claims}
+    return {
+        command.id
+        for command in running
+        if command.phase is CommandPhase.TERMINATING
+        and blocked.issuperset(existing.intersection(command.node_claims))
+    }
+
+
 def _count_blocked(
     world: World, seen: Observation, running: Sequence[RunningCommand], blocked: frozenset[str]
 ) -> int:
@@ -392,12 +401,7 @@ def _count_blocked(
     if not blocked:
         return 0
     nodes = {claim.status.node_name for claim in seen.claims if claim.name in blocked}
-    waiting = {
-        command.id
-        for command in running
-        if command.phase is CommandPhase.TERMINATING
-        and blocked.issuperset(c.name for c in seen.claims if c.name in command.node_claims)
-    }
+    waiting = _blocked_commands(seen, running, blocked)
     drains = sum(
         entry.intent.verb is Verb.DRAIN and entry.intent.target in nodes
         for entry in world.journal.in_doubt()

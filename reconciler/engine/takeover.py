@@ -291,6 +291,14 @@ def _tags_after_adoption(instance: Instance, owner: Owner) -> dict[str, str]:
     return {CLUSTER_TAG: owner.cluster, **instance.tags, FLEET_TAG: owner.fleet}
 
 
+def _tag_instance(instance: Instance, claim: NodeClaim, ports: AdoptionPorts, owner: Owner) -> None:
+    """Give an instance the tags that it lacks after its adoption."""
+    tags = {**_tags_after_adoption(instance, owner), CLAIM_TAG: claim.name}
+    missing = {key: value for key, value in tags.items() if instance.tags.get(key) != value}
+    if missing:
+        ports.compute.tag(instance.id, missing)
+
+
 def adopt_instances(
     candidates: Iterable[AdoptionCandidate], ports: AdoptionPorts, owner: Owner, revision: str
 ) -> list[str]:
@@ -309,10 +317,7 @@ def adopt_instances(
     for (candidate, claim), intent in zip(adopted, intents, strict=True):
         outcome, message = Outcome.SUCCEEDED, candidate.instance.id
         try:
-            tags = {**_tags_after_adoption(candidate.instance, owner), CLAIM_TAG: claim.name}
-            missing = {k: v for k, v in tags.items() if candidate.instance.tags.get(k) != v}
-            if missing:
-                ports.compute.tag(candidate.instance.id, missing)
+            _tag_instance(candidate.instance, claim, ports, owner)
         except LeaseLostError:
             raise
         except ReconcilerError as error:

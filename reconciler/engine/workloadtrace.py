@@ -66,6 +66,14 @@ _POD_IDENTITY_LABELS: Final = frozenset(
 """Labels that Kubernetes adds to a single pod: with them, every pod would have its own class."""
 
 
+def _without_place(spec: PodSpec) -> PodSpec:
+    """Return the spec of a pod before it was bound, without claims that may tie it to a zone."""
+    if spec.node_name or spec.scheduling_gates or any(map(_is_volume_claim, spec.volumes)):
+        kept = tuple(volume for volume in spec.volumes if not _is_volume_claim(volume))
+        return msgspec.structs.replace(spec, node_name="", scheduling_gates=(), volumes=kept)
+    return spec
+
+
 def classify_pod(pod: Pod, zones: Collection[str] | None = None) -> PodClass:
     """Return what decisions read from a pod, without data of its node.
 
@@ -75,10 +83,7 @@ def classify_pod(pod: Pod, zones: Collection[str] | None = None) -> PodClass:
     meta = pod.metadata
     owners = meta.owner_references
     owner = meta.controller or (owners[0] if owners else None)
-    spec = pod.spec
-    if spec.node_name or spec.scheduling_gates or any(map(_is_volume_claim, spec.volumes)):
-        kept = tuple(volume for volume in spec.volumes if not _is_volume_claim(volume))
-        spec = msgspec.structs.replace(spec, node_name="", scheduling_gates=(), volumes=kept)
+    spec = _without_place(pod.spec)
     if zones is not None:
         spec = _require_zones(spec, sorted(zones))
     return PodClass(
@@ -340,11 +345,7 @@ class WorkloadRecorder:
         if pods is old and not moved:
             return (), {}, ()
         self._seen = pods
-        new_pods, old_pods = _trim_common(old, pods)
-        ids = set(map(id, old_pods))
-        present = set(map(id, new_pods))
-        fresh = [pod for pod in new_pods if id(pod) not in ids]
-        lost = {pod.key for pod in old_pods if id(pod) not in present}
+        fresh, lost = _other_pods(old, pods)
         if moved:
             new = set(map(id, fresh))
             known = [pod for pod in pods if pod.spec.node_name in moved and id(pod) not in new]
@@ -421,6 +422,14 @@ class WorkloadRecorder:
             if known.get(offering) != entry.until:
                 found.append(OfferingRefusal(*offering, entry.until, entry.code))
         return tuple(found)
+
+
+def _other_pods(old: Sequence[Pod], new: Sequence[Pod]) -> tuple[list[Pod], set[str]]:
+    """Return the pods that were not there as the same objects, and the keys of those that were."""
+    new_pods, old_pods = _trim_common(old, new)
+    ids, present = set(map(id, old_pods)), set(map(id, new_pods))
+    fresh = [pod for pod in new_pods if id(pod) not in ids]
+    return fresh, {pod.key for pod in old_pods if id(pod) not in present}
 
 
 def _trim_common(old: Sequence[Pod], new: Sequence[Pod]) -> tuple[Sequence[Pod], Sequence[Pod]]:

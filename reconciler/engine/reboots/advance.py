@@ -33,6 +33,15 @@ from reconciler.ports.state import CommandPhase, RunningCommand
 _ENDED = (episode.SUCCEEDED, episode.FAILED)
 
 
+def _begin_all(
+    effects: Effects, command: RunningCommand, claims: dict[str, NodeClaim], seen: Collected
+) -> None:
+    """Begin the reboots of a command that have not begun, and change their ``claims``."""
+    for name in command.node_claims:
+        if (claim := claims.get(name)) is not None and not _has_begun(claim, command):
+            claims[name] = _begin(effects, claim, command, seen)
+
+
 def advance_reboots(effects: Effects, seen: Collected) -> None:
     """Advance every reboot as much as possible now, and end the commands that are done.
 
@@ -43,16 +52,14 @@ def advance_reboots(effects: Effects, seen: Collected) -> None:
     claims = {claim.name: claim for claim in seen.claims}
     running = [command for command in seen.commands if not command.removes_nodes]
     for command in running:
-        for name in command.node_claims:
-            if (claim := claims.get(name)) is not None and not _has_begun(claim, command):
-                claims[name] = _begin(effects, claim, command, seen)
+        _begin_all(effects, command, claims, seen)
     nodes = seen.nodes()
     for claim in list(claims.values()):
         if claim.is_rebooting and not claim.is_deleting:
             node = nodes.get(claim.status.provider_id)
             claims[claim.name] = _Reboot(effects, seen, claim, node).advance()
     for command in running:
-        _end_command(effects, command, [claims.get(name) for name in command.node_claims])
+        _end_command(effects, command, list(map(claims.get, command.node_claims)))
 
 
 def _has_begun(claim: NodeClaim, command: RunningCommand) -> bool:

@@ -43,16 +43,22 @@ class CostRound:
     results: Mapping[str, int] = field(default_factory=dict)
 
 
+def _read_results(world: World, *, is_on: bool) -> Mapping[str, int]:
+    """Return the results of a round that has ended, and report what it could not write."""
+    answer = world.calls.answer(_NAME)
+    if answer is None:
+        return {}
+    written = answer.value if isinstance(answer.value, CostWrites) else CostWrites({})
+    error = answer.error or written.error
+    text = str(error) if error is not None and is_on else ""
+    world.cost_problems.report(world, text, EventKind.FORBIDDEN)
+    return written.results
+
+
 def update(world: World, desired: PlannedFleet, seen: Complete, plan: Plan) -> CostRound | None:
     """Start the next round, unless one runs; return None if there is nothing to report."""
     gate = desired.settings.gate(FeatureGate.POD_DELETION_COST_MANAGEMENT)
-    answer = world.calls.answer(_NAME)
-    written = answer.value if answer is not None else None
-    results = written.results if isinstance(written, CostWrites) else {}
-    if answer is not None:
-        error = answer.error or (written.error if isinstance(written, CostWrites) else None)
-        text = str(error) if error is not None and gate else ""
-        world.cost_problems.report(world, text, EventKind.FORBIDDEN)
+    results = _read_results(world, is_on=gate)
     rounds = world.cost_rounds
     due = rounds.last is None or seen.at - rounds.last >= INTERVAL
     if not due or world.calls.is_open(_NAME) or seen.unclear_owners:

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import groupby
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import msgspec
@@ -148,13 +150,8 @@ def commit_views(
     owners = {name: c.id for c in by_id.values() for name in c.replacements}
     removers = {name: c.id for c in by_id.values() for name in c.node_claims}
     known = _Known(by_id, owners, removers, prices or LaunchPrices(lambda _: None))
-    runs: list[list[JournalEntry]] = []
-    for entry in entries:
-        if runs and runs[-1][0].intent.revision == entry.intent.revision:
-            runs[-1].append(entry)
-        else:
-            runs.append([entry])
-    return tuple(_commit_view(run, now, known) for run in runs)
+    runs = groupby(entries, key=attrgetter("intent.revision"))
+    return tuple(_commit_view(list(run), now, known) for _, run in runs)
 
 
 class _Known(NamedTuple):

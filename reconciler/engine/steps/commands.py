@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from msgspec.structs import replace
@@ -352,24 +353,19 @@ def untaint_stray_nodes(effects: Effects, seen: Observation) -> None:
     """
     disrupted = marked_claims(seen.commands)
     rebooted = {n for c in seen.commands if not c.removes_nodes for n in c.node_claims}
-    nodes, strays = seen.nodes(), []
-    reclaimed = {
-        i for event in effects.world.interruptions.pending_events() for i in event.instances
-    }
+    nodes, strays, why = seen.nodes(), [], "it is no longer possible"
+    # Nodes that EC2 reclaims are tainted ahead of the pass, which will decide about them.
+    events = effects.world.interruptions.pending_events()
+    reclaimed = set(chain.from_iterable(event.instances for event in events))
     for claim in seen.claims:
         node = nodes.get(claim.status.provider_id)
-        if node is None or claim.is_deleting or claim.name in disrupted:
+        is_going = claim.is_deleting or claim.name in disrupted
+        if node is None or is_going or lifecycle.instance_id(claim) in reclaimed:
             continue
-        if lifecycle.instance_id(claim) in reclaimed:
-            continue  # tainted ahead of this pass, which will decide about it
-        why = "it is no longer possible"
         if node.has_taint(DISRUPTED_TAINT):
             strays.append(_untaint(effects, node.name, reason=why))
-        if (
-            node.has_taint(REBOOTING_TAINT)
-            and not claim.is_rebooting
-            and claim.name not in rebooted
-        ):
+        is_rebooted = claim.is_rebooting or claim.name in rebooted
+        if node.has_taint(REBOOTING_TAINT) and not is_rebooted:
             strays.append(unfence(effects, node.name, reason=why))
     effects.execute_all(strays)
 
@@ -393,6 +389,18 @@ def advance(
     reset_failed_attempts(effects)
 
 
+def _wait(
+    effects: Effects, command: RunningCommand, name: str, seen: Observation, patience: timedelta
+) -> None:
+    """Wait for the replacement of that name, and roll the command back if it takes too long."""
+    if abs(seen.at - command.started_at) > patience:
+        # A start in the future means that the clock was set back; that time is not waited for.
+        late = f"{name} was not ready within {patience}"
+        roll_back(effects, command, seen, late, failed=True)
+    elif command.phase is CommandPhase.MARKED:
+        record_phase(effects, command, CommandPhase.WAITING)
+
+
 def _advance_waiting(
     effects: Effects,
     command: RunningCommand,
@@ -406,13 +414,8 @@ def _advance_waiting(
     waiting = [name for name, state in states.items() if not state.is_final]
     if failed:
         roll_back(effects, command, seen, f"its replacement {failed[0]} is gone", failed=True)
-    elif waiting and abs(seen.at - command.started_at) > patience:
-        # A start in the future means that the clock was set back; that time is not waited for.
-        late = f"{waiting[0]} was not ready within {patience}"
-        roll_back(effects, command, seen, late, failed=True)
     elif waiting:
-        if command.phase is CommandPhase.MARKED:
-            record_phase(effects, command, CommandPhase.WAITING)
+        _wait(effects, command, waiting[0], seen, patience)
     elif (why := objection(command)) is not None:
         roll_back(effects, command, seen, why)
     else:

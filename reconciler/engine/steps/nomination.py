@@ -16,7 +16,7 @@ would not always fit: other pods have come, and several new nodes were packed fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace as with_fields
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
@@ -56,6 +56,31 @@ def with_nominated_pods(snapshot: Snapshot, seats: Iterable[Seat]) -> Snapshot:
     return with_fields(snapshot, pods=Pods.index_after(pods, snapshot.indexed_pods))
 
 
+def _expected_claims(
+    snapshot: Snapshot, now: datetime, moving: Sequence[RunningCommand]
+) -> list[NodeClaim]:
+    """Return the claims with nominated pods that may still be bound to their nodes."""
+    replacements = {name for command in moving for name in command.replacements}
+    return [
+        claim
+        for claim in snapshot.node_claims
+        if claim.metadata.annotations.get(NOMINATED)
+        and _is_expected(claim, now, replaces=claim.name in replacements)
+    ]
+
+
+def _hosts_of(claims: Sequence[NodeClaim], snapshot: Snapshot) -> list[StateNode]:
+    """Return each claim with its Node and the pods there."""
+    nodes = {n.spec.provider_id: n for n in snapshot.nodes if n.spec.provider_id}
+    by_node = snapshot.indexed_pods.by_node
+    hosts = []
+    for claim in claims:
+        node = nodes.get(claim.status.provider_id)
+        on_node = by_node.get(node.name, ()) if node is not None else ()
+        hosts.append(StateNode(node, claim, on_node))
+    return hosts
+
+
 def nominated_seats(
     snapshot: Snapshot, now: datetime, commands: Iterable[RunningCommand] = ()
 ) -> Mapping[str, Seat]:
@@ -65,23 +90,12 @@ def nominated_seats(
     are pods whose place other pods have taken.
     """
     moving = list(filter(moves_pods, commands))
-    replacements = {name for command in moving for name in command.replacements}
-    expected = [
-        claim
-        for claim in snapshot.node_claims
-        if claim.metadata.annotations.get(NOMINATED)
-        and _is_expected(claim, now, replaces=claim.name in replacements)
-    ]
+    expected = _expected_claims(snapshot, now, moving)
     pods = snapshot.indexed_pods
     unseated = {**pods.provisionable, **_moving_pods(snapshot, moving)} if expected else {}
     if not unseated:
         return {}
-    nodes = {n.spec.provider_id: n for n in snapshot.nodes if n.spec.provider_id}
-    hosts = []
-    for claim in expected:
-        node = nodes.get(claim.status.provider_id)
-        on_node = pods.by_node.get(node.name, ()) if node is not None else ()
-        hosts.append(StateNode(node, claim, on_node))
+    hosts = _hosts_of(expected, snapshot)
     cluster = ClusterState(pods=snapshot.pods, daemon_sets=snapshot.daemon_sets)
     seats: dict[str, Seat] = {}
     for claim, host, room in zip(expected, hosts, room_beside_daemons(hosts, cluster), strict=True):
@@ -103,8 +117,10 @@ def moves_pods(command: RunningCommand) -> bool:
 def _moving_pods(snapshot: Snapshot, commands: Iterable[RunningCommand]) -> dict[str, Pod]:
     """Return the pods that these commands move; successors of evicted pods move by themselves."""
     going = {name for command in commands for name in command.node_claims}
-    nodes = [c.status.node_name for c in snapshot.node_claims if c.name in going] if going else []
-    by_node = snapshot.indexed_pods.by_node if nodes else {}
+    if not going:
+        return {}
+    nodes = [c.status.node_name for c in snapshot.node_claims if c.name in going]
+    by_node = snapshot.indexed_pods.by_node
     pods = (pod for node in nodes for pod in by_node.get(node, ()))
     return {pod.key: pod for pod in pods if pod.is_reschedulable}
 

@@ -7,7 +7,7 @@ has an instance, since one CreateFleet can return both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as with_fields
 from datetime import datetime, timedelta
@@ -160,6 +160,18 @@ def launch_options(claim: NodeClaim, blueprint: Blueprint) -> tuple[LaunchOption
     )
 
 
+def blueprint_of(
+    claim: NodeClaim,
+    blueprints: Mapping[str, Blueprint],
+    planned: Mapping[str, PlannedNodeClaim],
+) -> Blueprint | None:
+    """Return the blueprint of a claim: that of its NodePool, limited to what was planned for it."""
+    blueprint = blueprints.get(claim.node_pool)
+    if blueprint is None or claim.name not in planned:
+        return blueprint
+    return blueprint.for_claim(planned[claim.name])
+
+
 def make_launch(claim: NodeClaim, blueprint: Blueprint, tags: Mapping[str, str]) -> Launch | None:
     """Return the call that launches ``claim``, without an intent; None without offerings."""
     options = launch_options(claim, blueprint)
@@ -232,6 +244,32 @@ def launches_under_way(world: World) -> frozenset[str]:
     return frozenset((*batches, *(intent.id for group in requested for intent, _ in group.calls)))
 
 
+def _refusals(answered: Sequence[AnsweredLaunch]) -> Iterator[Refusal]:
+    """Yield the refused offerings of all answers."""
+    for (_, call), answer in answered:
+        if isinstance(answer, LaunchAnswer):
+            yield from _refusals_with_offerings(answer, call)
+
+
+def _take_answers(world: World, name: str) -> Sequence[LaunchAnswer | TransientCloudError] | None:
+    """Return the answers to one group of launches, None while the call is under way.
+
+    After an error the launches stay in doubt, and recovery checks them.
+    """
+    try:
+        answer = world.calls.answer(name)
+    except BaseException:
+        del world.requested[name]
+        raise
+    if answer is None:
+        return None
+    del world.requested[name]
+    if answer.error is not None:
+        raise answer.error
+    assert isinstance(answer.value, Sequence), "each launch has an answer"
+    return answer.value
+
+
 def _read_answer(effects: Effects, name: str, types: TypeLookup) -> LaunchTally:
     """Record the answers to one group of launches, if EC2 has answered.
 
@@ -240,28 +278,11 @@ def _read_answer(effects: Effects, name: str, types: TypeLookup) -> LaunchTally:
     """
     world = effects.world
     requested = world.requested[name]
-    try:
-        answer = world.calls.answer(name)
-    except BaseException:
-        del world.requested[name]
-        raise
-    if answer is None:
+    answers = _take_answers(world, name)
+    if answers is None:
         return LaunchTally()
-    del world.requested[name]
-    if answer.error is not None:
-        raise answer.error  # the launches stay in doubt, and recovery checks them
-    answers = answer.value
-    assert isinstance(answers, Sequence), "each launch has an answer"
     answered = list(zip(requested.calls, answers, strict=True))
-    mark_unavailable(
-        world,
-        [
-            refusal
-            for (_, call), answer in answered
-            if isinstance(answer, LaunchAnswer)
-            for refusal in _refusals_with_offerings(answer, call)
-        ],
-    )
+    mark_unavailable(world, list(_refusals(answered)))
     recorded = {claim.name: claim for claim in world.store.node_claims()}
     known: list[AnsweredLaunch] = []
     open_batches: set[str] = set()
@@ -292,13 +313,13 @@ AnsweredLaunch = tuple[LaunchCall, LaunchAnswer | Exception]
 """A launch, and what EC2 has answered to it."""
 
 
-def record_outcomes(effects: Effects, answered: Sequence[AnsweredLaunch], types: TypeLookup) -> int:
-    """Record the outcomes of launches; return how many gave an instance.
+def _outcomes(
+    world: World, answered: Sequence[AnsweredLaunch]
+) -> tuple[dict[str, tuple[NodeClaim, Instance]], dict[str, tuple[NodeClaim, str]]]:
+    """Return by intent the instances that were launched, and why other launches failed.
 
-    Claims are written first: a launch without an outcome is in doubt, so a crash in between leaves
-    a trace. After a failure the claim is removed, and the next plan decides again.
+    What may succeed when it is repeated is only reported.
     """
-    world = effects.world
     launched: dict[str, tuple[NodeClaim, Instance]] = {}
     failed: dict[str, tuple[NodeClaim, str]] = {}
     for (intent, call), answer in answered:
@@ -310,6 +331,17 @@ def record_outcomes(effects: Effects, answered: Sequence[AnsweredLaunch], types:
             failed[intent.id] = call.node_claim, found
         else:
             launched[intent.id] = call.node_claim, found
+    return launched, failed
+
+
+def record_outcomes(effects: Effects, answered: Sequence[AnsweredLaunch], types: TypeLookup) -> int:
+    """Record the outcomes of launches; return how many gave an instance.
+
+    Claims are written first: a launch without an outcome is in doubt, so a crash in between leaves
+    a trace. After a failure the claim is removed, and the next plan decides again.
+    """
+    world = effects.world
+    launched, failed = _outcomes(world, answered)
     now = world.clock.now()
     launched_claims = [
         lifecycle.mark_launched(

@@ -88,9 +88,7 @@ def _launches(
     launches += [(claim, "Declared") for claim in _declared_claims(desired, ready, seen.at)]
     calls = []
     for claim, reason in launches:
-        blueprint = blueprints.get(claim.node_pool)
-        if blueprint is not None and claim.name in planned_claims:
-            blueprint = blueprint.for_claim(planned_claims[claim.name])
+        blueprint = provision.blueprint_of(claim, blueprints, planned_claims)
         call = provision.make_launch(claim, blueprint, tags) if blueprint is not None else None
         if call is None:
             what = "all offerings are unavailable" if blueprint is not None else "no NodePool"

@@ -29,18 +29,23 @@ TAGGED_PER_PASS_MAX: Final = 20
 """The maximum number of instances tagged in a pass: EC2 allows ten such calls a second."""
 
 
+def _untagged(seen: Observation) -> list[tuple[NodeClaim, Instance]]:
+    """Return the claims whose nodes have joined, with the instances that are to be tagged."""
+    return [
+        (claim, instance)
+        for claim in seen.claims
+        if _needs_tags(claim) and (instance := seen.instance_of(claim)) is not None
+        if not instance.is_terminating
+    ]
+
+
 def tag_joined_instances(effects: Effects, seen: Observation) -> int:
     """Tag the instances whose nodes have joined; return how many remain for later passes.
 
     An instance that EC2 does not list is tagged later. The first is tagged alone: if that is
     refused, the other calls would probably fail too, and nothing depends on them.
     """
-    untagged = [
-        (claim, instance)
-        for claim in seen.claims
-        if _needs_tags(claim) and (instance := seen.instance_of(claim)) is not None
-        if not instance.is_terminating
-    ]
+    untagged = _untagged(seen)
     done, calls = [], []
     for claim, instance in untagged[:TAGGED_PER_PASS_MAX]:
         tag = _tag_call(effects, claim, instance)
