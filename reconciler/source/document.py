@@ -8,7 +8,7 @@ built. The result is always documents and diagnostics, never an exception.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
@@ -27,6 +27,8 @@ _SURROGATE_PAIR: Final = re.compile(
     r"(?<!\\)((?:\\\\)*)\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})", re.ASCII | re.IGNORECASE
 )
 _LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+_HEADER: Final = frozenset({"apiVersion", "kind"})
+"""What every object has once."""
 _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = object()
 _CONFLICT_HINT: Final = (
@@ -287,6 +289,7 @@ class _Composer:
         data: dict[str, object] = {}
         marks: dict[str, tuple[tuple[int, int], Mark]] = {}
         merges: list[tuple[object, Mark]] = []
+        repeated: list[tuple[str, tuple[int, int]]] = []
         size = 1
         while not isinstance(event := self._next_event(), self.events.MappingEndEvent):
             key_at = _start_position(event)
@@ -296,10 +299,11 @@ class _Composer:
             if key is _MERGE:
                 merges.append((value, mark))
             elif key in data:
-                self._add_duplicate_finding(key, key_at, marks[key][0])
+                repeated.append((key, key_at))
             elif key is not None:
                 data[key] = value
                 marks[key] = (key_at, mark)
+        self._check_repeated(repeated, marks, is_object=not depth)
         for value, mark in merges:
             self._merge(value, mark, data, marks)
         return data, (*at, marks), size
@@ -320,10 +324,28 @@ class _Composer:
             self._add_finding("bad-key", "a key must be a string, not null", at, 'quote it: "null"')
         return key
 
-    def _add_duplicate_finding(self, key: str, at: tuple[int, int], first: tuple[int, int]) -> None:
-        where = f"line {first[0]}, column {first[1]}"
-        message = f"duplicate key {quote_value(key)}, first defined at {where}"
-        self._add_finding("duplicate-key", message, at, "remove one of them")
+    def _check_repeated(
+        self,
+        repeated: Sequence[tuple[str, tuple[int, int]]],
+        marks: Mapping[str, tuple[tuple[int, int], Mark]],
+        *,
+        is_object: bool,
+    ) -> None:
+        """Add a finding for each repeated key, or for each object that begins without ``---``."""
+        if is_object and {key for key, _ in repeated} >= _HEADER:
+            known: set[str] = set()
+            for key, at in repeated:
+                if not known or key in known:
+                    message = "another object begins here, without a line --- before it"
+                    self._add_finding("duplicate-key", message, at, "write --- between objects")
+                    known.clear()
+                known.add(key)
+            return
+        for key, at in repeated:
+            line, column = marks[key][0]
+            message = f"duplicate key {quote_value(key)}, first defined at line {line}"
+            message += f", column {column}"
+            self._add_finding("duplicate-key", message, at, "remove one of them")
 
     def _merge(
         self,

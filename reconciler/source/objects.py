@@ -13,7 +13,9 @@ from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Document, Pointer
 from reconciler.source.finding import Finding
 from reconciler.source.resource import (
+    CONFIG_FILES,
     KUBERNETES_KINDS,
+    LOCK_FILE,
     SUCCESSORS,
     VALIDATED_KINDS,
     group_of,
@@ -23,6 +25,12 @@ from reconciler.source.resource import (
 )
 
 _KUSTOMIZE: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+_CONFIGURING: Final = (*CONFIG_FILES, LOCK_FILE, *_KUSTOMIZE, "Chart.yaml")
+_UNPARSED: Final = frozenset(
+    {"bad-key", "bad-merge", "bad-number", "bad-tag", "duplicate-key", "indentation", "syntax",
+     "unknown-anchor", "unsupported-tag"}
+)  # fmt: skip
+"""Codes of what is no YAML, or not that of Kubernetes."""
 _LIST_DEPTH_MAX: Final = 5
 _SIMILARITY_MIN: Final = 0.85
 
@@ -127,16 +135,21 @@ def _entries(
 def foreign_file(content: bytes, findings: Sequence[Diagnostic]) -> Diagnostic | None:
     """Return one warning in place of the ``findings`` if the file is that of another program.
 
-    Compilers and editors allow comments in their JSON, which are an error in YAML, and templates of
-    CloudFormation have tags of their own. An object has an apiVersion, so none is lost.
+    Compilers and editors allow comments in their JSON, which are an error in YAML, templates of
+    CloudFormation have tags of their own, and others are YAML only once they are rendered. An
+    object has an apiVersion, so none is lost. What configures this program or a tool needs none.
     """
     place = findings[0].place if findings else None
     if place is None or b"apiVersion" in content:
+        return None
+    if place.file.rpartition("/")[2] in _CONFIGURING:
         return None
     if place.file.endswith(".json"):
         found = _no_object("it is not JSON, and has no apiVersion")
     elif all(finding.code == "unsupported-tag" for finding in findings):
         found = _no_object("it has tags of another program, and no apiVersion")
+    elif b"{{" in content and {finding.code for finding in findings} <= _UNPARSED:
+        found = _no_object("it is a template, and has no apiVersion")
     else:
         return None
     return Diagnostic(found.severity, found.code, found.message, place, hint=found.hint)

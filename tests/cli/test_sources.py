@@ -379,6 +379,18 @@ def test_a_finding_in_a_chart_names_the_template_or_the_value(
 
 
 @needs_helm
+def test_objects_that_a_template_does_not_separate_are_one_finding_at_it(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    many = WEB.replace("web,", "web-{{ $n }},") + "# end\n"
+    many = "{{- range $n := until 3 -}}\n---\n" + many + "{{- end }}\n"
+    write(work, below("nodes", CHART) | {"nodes/templates/many.yaml": many})
+    (found,) = [f for f in findings(".", capsys) if f["severity"] == "error"]
+    assert (found["file"], found["line"]) == ("nodes/templates/many.yaml", 1)
+    assert "its output is not valid: another object begins here" in found["message"]
+
+
+@needs_helm
 def test_a_missing_dependency_is_named_and_the_rest_is_rendered(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -176,6 +176,15 @@ def test_both_positions_of_a_duplicate_key_are_reported() -> None:
     assert "line 1, column 1" in finding.message
 
 
+def test_objects_without_a_separator_are_one_finding_each() -> None:
+    one = "apiVersion: v1\nkind: Service\nmetadata: {name: a}\n"
+    _, found = parse_documents("pool.yaml", (one * 3).encode(), FEW)
+    message = "another object begins here, without a line --- before it"
+    assert [(f.place and f.place.line, f.message) for f in found] == [(4, message), (7, message)]
+    _, found = parse_documents("pool.yaml", f"{one}spec: {{}}\nmetadata: {{}}\n".encode(), FEW)
+    assert ["first defined at line 3, column 1" in f.message for f in found] == [True]
+
+
 def inside(text: str, line: int, column: int) -> bool:
     lines = re.split("\r\n|[\n\r\x85\u2028\u2029]", text)
     return 1 <= line <= len(lines) and 1 <= column <= max(map(len, lines)) + 2

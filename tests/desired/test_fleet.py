@@ -108,6 +108,7 @@ NO_OBJECTS = [
         b"Resources:\n  Role:\n    Name: !Sub '${Cluster}-nodes'\n    Arn: !GetAtt Role.Arn\n",
         id="a template of CloudFormation",
     ),
+    pytest.param(b"port: !!string 80\nname: {{ name }}\n", id="values that are a template"),
 ]
 
 
@@ -125,6 +126,12 @@ def test_a_file_without_any_object_hides_no_other_finding(content: bytes) -> Non
 def test_a_syntax_error_is_not_also_an_empty_fleet() -> None:
     assert found(SourceFile("a.yaml", b"a: [")) == [("error", "syntax", "")]
     assert found(SourceFile("a.json", b'{"apiVersion": ')) == [("error", "syntax", "")]
+
+
+@pytest.mark.parametrize("name", ["kustomization.yaml", "reconciler.yaml"])
+def test_a_file_that_configures_needs_no_version_to_count(name: str) -> None:
+    file = SourceFile(name, b"sources: !new {{ sources }}\n")
+    assert ("error", "unsupported-tag", "") in found(file, a_file(a_pool(), a_class()))
 
 
 def test_other_kinds_are_skipped_and_counted_in_one_finding() -> None:

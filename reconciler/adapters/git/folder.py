@@ -67,6 +67,12 @@ def read_folder(
     return reading.files, reading.findings
 
 
+def read_once(path: str) -> Diagnostic:
+    """Return the warning on a folder that symbolic links give several paths."""
+    message = "the folder has several paths by symbolic links, and is read once"
+    return Diagnostic(Severity.WARNING, "directory-loop", message, Place(path, 1, 1))
+
+
 class _FolderReader:
     def __init__(self, root: str, limits: FolderLimits) -> None:
         self.root = root
@@ -108,9 +114,7 @@ class _FolderReader:
                     continue
                 if entry.is_dir():
                     if real in seen:
-                        self._refuse(
-                            "directory-loop", relative, ("leads to a folder that was already read")
-                        )
+                        self.findings.append(read_once(encodable(relative)))
                     elif depth >= DEPTH_MAX:
                         self._refuse("too-deep", relative, f"more than {DEPTH_MAX} folders deep")
                     else:

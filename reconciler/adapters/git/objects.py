@@ -386,7 +386,7 @@ class _TreeReader:
                     if limits.is_fleet_file(path):
                         yield path, item
                 elif item.path in seen:
-                    self._refuse("directory-loop", path, "leads to a folder that was already read")
+                    self.findings.append(limits.read_once(path))
                 elif depth >= limits.DEPTH_MAX:
                     message = f"more than {limits.DEPTH_MAX} folders deep"
                     self._refuse("too-deep", path, message)

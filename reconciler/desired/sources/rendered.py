@@ -10,6 +10,7 @@ import posixpath
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from reconciler.desired.fleet import SourceFile
@@ -216,7 +217,19 @@ def rendered_file(
         found.append(made)
     file = RenderedFile(path, output)
     file.rendered = found
-    return file, findings
+    findings = [_in_template(finding, lines, templates, index) for finding in findings]
+    return file, list(dict.fromkeys(findings))
+
+
+def _in_template(
+    finding: Diagnostic, lines: Sequence[int], templates: Sequence[str], index: SourceIndex
+) -> Diagnostic:
+    """Return what cannot be read of an output at the template that made that part of it."""
+    number = bisect_right(lines, finding.place.line) - 1 if finding.place is not None else -1
+    if number < 0 or not index.has_file(templates[number]):
+        return finding
+    place = Place(index.shown(templates[number]), 1, 1)
+    return replace(finding, place=place, message=f"its output is not valid: {finding.message}")
 
 
 def embedded_file(objects: Sequence[JsonDict], place: Place, namespace: str) -> RenderedFile:

@@ -57,6 +57,20 @@ def test_a_loop_of_folders_ends(tmp_path: Path) -> None:
     assert codes(tmp_path) == [("broken-link", "self.yaml"), ("directory-loop", "a/b/up")]
 
 
+def test_a_folder_that_links_share_is_read_once(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "web.yaml").write_text("a: 1")
+    for name in ("blue", "green"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "shared").symlink_to(tmp_path / "shared")
+    files, findings = read_folder(tmp_path)
+    assert [f.path for f in files] == ["shared/web.yaml"]
+    assert [(f.severity.value, f.place and f.place.file) for f in findings] == [
+        ("warning", "blue/shared"),
+        ("warning", "green/shared"),
+    ]
+
+
 def test_only_regular_files_are_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "folder.yaml").mkdir()
