@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -174,16 +175,18 @@ def test_a_schema_reads_nothing_outside_itself(
 @attack(Threat.RENDERING, "a Helm that reads the schemas of packed dependencies in any case")
 @pytest.mark.parametrize("version", ["v3.8.0", "v3.15.4"])
 def test_a_helm_that_cannot_leave_out_schemas_is_not_used(version: str, tmp_path: Path) -> None:
-    """Guard: the least version of Helm in ``_VERSIONS``."""
+    """Guard: ``_SKIPS_SCHEMAS``, the least version for archives."""
     helm = tmp_path / "helm"
-    words = f"version) echo {version};; *) touch {tmp_path}/ran;;"
+    words = f"version) echo {version};; *) echo kind: A;;"
     helm.write_text(f"#!/bin/sh\ncase $1 in {words} esac\n")
     helm.chmod(0o755)
     renderer = CommandLineRenderer({Tool.HELM: str(helm)})
     build = RenderBuild(Tool.HELM, {"c/Chart.yaml": b"name: a\n", "c/charts/d.tgz": b""}, "c")
-    with pytest.raises(RenderError, match="too old"):
+    with pytest.raises(RenderError, match="too old") as refused:
         renderer.render(build)
-    assert not (tmp_path / "ran").exists()
+    assert "at least 3.16 for packed dependencies" in refused.value.remedy
+    without_archive = replace(build, files={"c/Chart.yaml": b"name: a\n"})
+    assert renderer.render(without_archive) == b"kind: A\n"
 
 
 @attack(Threat.RENDERING, "a schema of a chart's values that Helm reads although it is no JSON")

@@ -25,8 +25,9 @@ _INSTEAD: Final[Mapping[Tool, str]] = {
     Tool.KUSTOMIZE: "kustomize build",
     Tool.HELM: "helm template",
 }
-# Older versions of Helm read any file and server that the schema of a packed dependency names.
-_VERSIONS: Final[Mapping[Tool, tuple[int, int]]] = {Tool.KUSTOMIZE: (4, 5), Tool.HELM: (3, 16)}
+_VERSIONS: Final[Mapping[Tool, tuple[int, int]]] = {Tool.KUSTOMIZE: (4, 5), Tool.HELM: (3, 8)}
+_SKIPS_SCHEMAS: Final = (3, 16)
+"""Older versions of Helm read any file and server that the schema of a packed dependency names."""
 _VERSION: Final = re.compile(r"v(\d+)\.(\d+)(?:\.\d+)?")
 _KUSTOMIZE_VERSION: Final = re.compile(r"Kustomize Version: v(\d+)\.(\d+)")
 _NO_PROXY: Final = "http://127.0.0.1:1"
@@ -86,7 +87,7 @@ class CommandLineRenderer:
         self._programs = programs or {}
         self._outside = os.path.realpath(outside) if outside else ""
         self._limits = limits
-        self._found: dict[Tool, RenderProgram] = {}
+        self._found: dict[tuple[Tool, tuple[int, int]], RenderProgram] = {}
         self._spent = 0.0
 
     def render(self, build: RenderBuild) -> bytes:
@@ -102,7 +103,9 @@ class CommandLineRenderer:
         return self._run(build)
 
     def _run(self, build: RenderBuild) -> bytes:
-        program, most = self._program(build.tool), self._limits.total_seconds
+        has_archives = build.tool is Tool.HELM and any(p.endswith(".tgz") for p in build.files)
+        least = _SKIPS_SCHEMAS if has_archives else _VERSIONS[build.tool]
+        program, most = self._program(build.tool, least), self._limits.total_seconds
         if self._spent > most:
             raise RenderError(
                 f"all sources together took longer than {most:g} s",
@@ -115,7 +118,7 @@ class CommandLineRenderer:
             os.mkdir(tree)
             _write_files(tree, build.files)
             line = [program.path, *program.words, *_arguments(build, tree)]
-            if any(path.endswith(".tgz") for path in build.files):
+            if has_archives:
                 line.append("--skip-schema-validation")  # those in archives were not checked
             try:
                 done = run_isolated(
@@ -127,17 +130,17 @@ class CommandLineRenderer:
                 raise RenderError(_failure(done, build.tool, tree))
             return done.output
 
-    def _program(self, tool: Tool) -> RenderProgram:
-        """Return the program of a tool.
+    def _program(self, tool: Tool, least: tuple[int, int]) -> RenderProgram:
+        """Return a program of a tool that has at least this version.
 
         Raises:
             RenderError: there is none, or it is too old.
         """
-        if tool not in self._found:
-            self._found[tool] = self._find_program(tool)
-        return self._found[tool]
+        if (tool, least) not in self._found:
+            self._found[tool, least] = self._find_program(tool, least)
+        return self._found[tool, least]
 
-    def _find_program(self, tool: Tool) -> RenderProgram:
+    def _find_program(self, tool: Tool, least: tuple[int, int]) -> RenderProgram:
         named = self._programs.get(tool)
         if named:
             candidates = [_program_at(named, tool)]
@@ -147,13 +150,14 @@ class CommandLineRenderer:
         unusable = ""
         for program in candidates:
             version = self._version(program, tool)
-            if version is not None and version >= _VERSIONS[tool]:
+            if version is not None and version >= least:
                 return program
             unusable = f"{program.path} is {'not usable' if version is None else 'too old'}"
-        least = ".".join(map(str, _VERSIONS[tool]))
         message = unusable or f"{tool.value} is not installed or not on PATH"
+        number = ".".join(map(str, least))
+        why = " for packed dependencies" if least == _SKIPS_SCHEMAS else ""
         remedy = (
-            f"{_INSTALL[tool]}, at least {least}; or render elsewhere: "
+            f"{_INSTALL[tool]}, at least {number}{why}; or render elsewhere: "
             f"`{_INSTEAD[tool]} … | reconciler plan -f -`"
         )
         raise RenderError(message, remedy=remedy, is_missing=True)
