@@ -37,6 +37,7 @@ from reconciler.model.errors import (
 )
 from reconciler.model.history import DAY
 from reconciler.model.settings import Settings
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.identifiers import short_commit
 from reconciler.placement.work import with_pulse
 from reconciler.plan.plancache import PlanCache
@@ -176,7 +177,9 @@ def converge(
             return result
         if stop():
             return result
-        _check_deadline(world, until, f"{result.under_way} operations are still in progress")
+        _check_deadline(
+            world, until, f"still in progress: {format_count(result.under_way, 'operation')}"
+        )
         world.clock.wait(_backoff(failures, intervals) if failures else intervals.busy, stop)
 
 

@@ -3,6 +3,7 @@
 # ruff: noqa: E501 - a case reads best on one line
 
 import json
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -291,6 +292,7 @@ def test_one_error_gives_one_finding_at_its_position(
     assert places == [(case.code, case.place)], found
     assert found[0]["file"] == spoiled
     assert not case.path or found[0]["path"] == case.path
+    assert not re.search(r"\b1 [a-z]+s (are|have|were)\b", str(found[0]["message"]))
     assert code == (0 if found[0]["severity"] == "warning" else 3)
 
 

@@ -136,7 +136,8 @@ def _min_values(requirements: list[JsonDict]) -> Iterator[Violation]:
         least = requirement.get("minValues")
         values = requirement.get("values") or []
         if requirement.get("operator") == "In" and least is not None and len(values) < least:
-            message = f"minValues is {least}, but only {len(values)} values are listed"
+            listed = "1 value is" if len(values) == 1 else f"{len(values)} values are"
+            message = f"minValues is {least}, but only {listed} listed"
             yield (index, "minValues"), message, "list more values, or lower minValues"
 
 
