@@ -217,3 +217,13 @@ def test_times_are_formatted_in_one_module() -> None:
         if "%Y-%m-%d" in path.read_text(encoding="utf-8") and ".moto." not in name
     ]
     assert found == ["reconciler.model.text.times"]
+
+
+def test_json_is_decoded_by_one_function() -> None:
+    """The errors of ``msgspec.json.decode`` for untrusted bytes are of several kinds."""
+    sources = {
+        p.relative_to(ROOT).as_posix(): p.read_text(encoding="utf-8")
+        for p in (ROOT / "reconciler").rglob("*.py")
+    }
+    direct = [path for path, text in sources.items() if "msgspec.json.decode(" in text]
+    assert direct == ["reconciler/model/decode.py"]

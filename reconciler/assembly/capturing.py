@@ -22,6 +22,7 @@ from reconciler.desired.settings.layers import DEFAULT
 from reconciler.engine.ownership import foreign_findings, unread_claims_finding
 from reconciler.engine.steps.lifecycle import PODS_SEEN, pods_digest
 from reconciler.model.errors import UnreadableError, UsageError
+from reconciler.model.json import JsonDict
 from reconciler.model.ownership import FLEET_TAG
 from reconciler.model.settings import ClusterKind, DecisionRules
 from reconciler.model.text.quoting import quote_value
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from reconciler.engine.planning import PlannedFleet
     from reconciler.engine.records import FleetRecords
     from reconciler.model.diagnostics import Diagnostic
-    from reconciler.model.json import JsonDict
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
     from reconciler.observed.anonymization import Anonymizer
@@ -105,6 +105,7 @@ def anonymize_lists(
     import msgspec
 
     from reconciler.desired.nodehashes import carry_hashes
+    from reconciler.model.decode import decode_json
     from reconciler.observed.anonymization import Anonymizer
     from reconciler.observed.vocabulary import (
         numeric_label_keys,
@@ -121,7 +122,7 @@ def anonymize_lists(
         for items in lists
     ]
     plain = [
-        [msgspec.json.decode(msgspec.json.encode(item)) for item in objects_of_snapshot(snapshot)]
+        [decode_json(msgspec.json.encode(item), JsonDict) for item in objects_of_snapshot(snapshot)]
         for snapshot in snapshots
     ]
     objects = [item for items in plain for item in items]
@@ -185,10 +186,12 @@ def _custom_catalog(request: FleetRequest) -> object:
     """Return the JSON of the user's own catalog, None without one."""
     import msgspec
 
+    from reconciler.model.decode import decode_json
+
     if request.catalog is None:
         return None
     try:
-        found: object = msgspec.json.decode(read_bytes(request.catalog, CATALOG_BYTES_MAX))
+        found: object = decode_json(read_bytes(request.catalog, CATALOG_BYTES_MAX))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnreadableError(
             f"not JSON: {error}", where=request.catalog, remedy="pass a catalog in JSON"
@@ -273,15 +276,14 @@ def _api_objects(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
 
 def objects_of_snapshot(snapshot: Snapshot) -> Iterator[object]:
     """Yield all objects of a snapshot, without the fields that no decision reads."""
-    import msgspec
-
     from reconciler.engine.records import API_VERSION
+    from reconciler.model.decode import decode_json
 
     yield from _api_objects(snapshot)
     yield from snapshot.live
     yield from snapshot.other_classes
     if snapshot.records is not None:
-        yield msgspec.json.decode(snapshot.records.content)
+        yield decode_json(snapshot.records.content)
     if snapshot.captured_at is not None:
         at = snapshot.captured_at
         yield {"apiVersion": API_VERSION, "kind": CAPTURE_KIND, "at": at}

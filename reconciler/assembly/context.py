@@ -145,6 +145,7 @@ def discovery_of(request: FleetRequest, resolved: Resolved, *, keeps: bool = Tru
     from reconciler.adapters.aws.facts.latest import cache_folder
     from reconciler.catalog.adjusted.discovered import Memory
     from reconciler.engine.records import Discovery, store_nothing
+    from reconciler.model.decode import decode_json
 
     name = "memory.1"
     folder = cache_folder(resolved.settings, response_cache_folder(request.path, resolved))
@@ -153,7 +154,7 @@ def discovery_of(request: FleetRequest, resolved: Resolved, *, keeps: bool = Tru
         folder.write(name, msgspec.json.encode(known, order="sorted"))
 
     try:
-        known = msgspec.json.decode(folder.read(name) or b"{}", type=dict[str, dict[str, Memory]])
+        known = decode_json(folder.read(name) or b"{}", dict[str, dict[str, Memory]])
     except msgspec.MsgspecError:
         known = {}  # it will be observed again soon
     return Discovery(known, keep if keeps else store_nothing)

@@ -29,7 +29,7 @@ from reconciler.backtest.market import (
     TracedRefusal,
     market_of,
 )
-from reconciler.model.decode import describe_mismatch, expect_values
+from reconciler.model.decode import decode_json, describe_mismatch, expect_values
 from reconciler.model.errors import UnreadableError
 from reconciler.model.history import RecordedNode
 from reconciler.model.kubernetes.cluster import DaemonSet, DaemonSetSpec, PodTemplate
@@ -224,7 +224,7 @@ def _parse_own_format(plain: bytes, where: str) -> Trace:
             elif '"spotPrices"' in line or '"refusedFrom"' in line:
                 market.append(_parse_market(line, where, number))
             else:
-                row = msgspec.json.decode(line, type=TraceRow)
+                row = decode_json(line, TraceRow)
                 if row.pod in names:
                     raise _line_error(
                         where, number, f"pod {quote_value(row.pod, 80)} is defined twice"
@@ -248,7 +248,7 @@ def _parse_own_format(plain: bytes, where: str) -> Trace:
 
 
 def _parse_class(line: str, where: str, number: int) -> TraceClass:
-    made = msgspec.json.decode(line, type=TraceClass)
+    made = decode_json(line, TraceClass)
     try:
         check_spec(made.spec)
     except ValueError as error:
@@ -259,9 +259,9 @@ def _parse_class(line: str, where: str, number: int) -> TraceClass:
 def _parse_market(line: str, where: str, number: int) -> TracedPrices | TracedRefusal:
     item: TracedPrices | TracedRefusal
     if '"spotPrices"' in line:
-        item = msgspec.json.decode(line, type=TracedPrices)
+        item = decode_json(line, TracedPrices)
     else:
-        item = msgspec.json.decode(line, type=TracedRefusal)
+        item = decode_json(line, TracedRefusal)
     problem = item.problem(SECONDS_MAX)
     if problem:
         raise _line_error(where, number, one_line(problem))
@@ -273,7 +273,7 @@ def _class_name(made: TraceClass) -> str:
 
 
 def _parse_node(line: str, where: str, number: int) -> TracedNode:
-    node = msgspec.json.decode(line, type=TracedNode)
+    node = decode_json(line, TracedNode)
     _expect_order(node.created, None, node.deleted, where, number)
     if node.price is not None and not 0 <= node.price <= PRICE_MAX:
         raise _line_error(where, number, f"price: {node.price} is not between 0 and {PRICE_MAX:,}")
@@ -326,7 +326,7 @@ def with_unique_names(pods: Iterable[TracedPod]) -> Iterator[TracedPod]:
 
 
 def _parse_header(line: str, where: str) -> TraceHeader:
-    header = msgspec.json.decode(line, type=TraceHeader)
+    header = decode_json(line, TraceHeader)
     if (header.api_version, header.kind) != (API, KIND):
         raise _line_error(
             where, 1, f"is {header.api_version} {header.kind}, not {API} {KIND}"[:200]

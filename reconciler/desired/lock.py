@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from reconciler.model.decode import describe_mismatch
+from reconciler.model.decode import decode_json, describe_mismatch
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict, JsonObject
 from reconciler.model.karpenter.nodeclass import (
@@ -217,7 +217,7 @@ def read_lock(content: bytes) -> Lock | Diagnostic:
     account.
     """
     try:
-        lock = msgspec.json.decode(content, type=Lock)
+        lock = decode_json(content, Lock)
     except msgspec.ValidationError as error:
         return _damaged_finding(f"not a lock file: {describe_mismatch(error)}")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from reconciler.desired.fleet import Fleet
-from reconciler.model.decode import decode, describe_mismatch
+from reconciler.model.decode import decode, decode_json, describe_mismatch
 from reconciler.model.errors import UnreadableError
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.capacitybuffer import (
@@ -112,7 +112,7 @@ def file_objects(fleet: Fleet) -> tuple[JsonDict, ...]:
         known = {"kind": "Configuration", "metadata": {"name": CONFIG_FILES[0]}}
         found.append({**_without_secrets(fleet.config), **known})
     if fleet.lock is not None:
-        plain: dict[str, object] = msgspec.json.decode(msgspec.json.encode(fleet.lock))
+        plain = decode_json(msgspec.json.encode(fleet.lock), dict[str, object])
         contents = {k: v for k, v in plain.items() if k not in _LOCK_METADATA}
         found.append({**contents, "kind": "Lock", "metadata": {"name": LOCK_FILE}})
     return tuple(found)

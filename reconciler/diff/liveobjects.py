@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from reconciler.model.decode import decode_json
 from reconciler.model.json import JsonDict, JsonObject
 from reconciler.model.karpenter.labels import LAST_APPLIED
 from reconciler.source.schema import value_at
@@ -85,7 +86,7 @@ def _last_applied(metadata: Mapping[str, Any]) -> JsonDict:
     if not isinstance(text, str):
         return {}
     try:
-        found = value_at(msgspec.json.decode(text), ("metadata",))
+        found = value_at(decode_json(text), ("metadata",))
     except msgspec.DecodeError:
         return {}
     return dict(found) if isinstance(found, Mapping) else {}

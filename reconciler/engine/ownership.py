@@ -290,13 +290,15 @@ def _launch_options(intent: Intent) -> Sequence[LaunchOption] | None:
     """
     import msgspec
 
+    from reconciler.model.decode import decode_json
+
     if intent.verb not in (Verb.LAUNCH, Verb.LAUNCH_BATCH):
         return None
     body = intent.parameters.get("launch")
     if body is None:
         return ()
     try:
-        return msgspec.json.decode(body, type=Launch).options
+        return decode_json(body, Launch).options
     except msgspec.MsgspecError:
         return ()
 

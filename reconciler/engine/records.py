@@ -21,7 +21,7 @@ from reconciler.catalog.adjusted.discovered import (
 )
 from reconciler.engine.observation import Observation
 from reconciler.engine.ownership import launches_of
-from reconciler.model.decode import describe_mismatch
+from reconciler.model.decode import decode_json, describe_mismatch
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import UnreadableError
 from reconciler.model.history import DAY, DisruptionRecord, History, Obstacle, Rollout
@@ -196,7 +196,7 @@ def read_records(raw: RawRecords) -> FleetRecords:
     """
     remedy = "capture the snapshot again with `reconciler snapshot` of this release"
     try:
-        records = msgspec.json.decode(raw.content, type=FleetRecords)
+        records = decode_json(raw.content, FleetRecords)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise UnreadableError(
             f"invalid {RECORDS_KIND}: {describe_mismatch(error)}", where=raw.place, remedy=remedy

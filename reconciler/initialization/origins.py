@@ -389,12 +389,10 @@ def _settings_kinds() -> tuple[tuple[Kind, str], ...]:
 
 
 def _objects_of(api: Api, kind: Kind, selector: str = "") -> list[JsonDict]:
-    import msgspec
-
     from reconciler.adapters.kubernetes.api import list_items
 
     header = {"apiVersion": kind.api_version, "kind": kind.kind}
-    return [{**header, **msgspec.json.decode(raw)} for raw in list_items(api, kind, selector)]
+    return [{**header, **kind.decode(raw)} for raw in list_items(api, kind, selector)]
 
 
 def _region_of_nodes(api: Api) -> str:
@@ -402,9 +400,10 @@ def _region_of_nodes(api: Api) -> str:
     import msgspec
 
     from reconciler.adapters.kubernetes.api import ApiError
+    from reconciler.model.decode import decode_json
 
     try:
-        page = msgspec.json.decode(api.call("GET", _NODES, {"limit": "1"}))
+        page = decode_json(api.call("GET", _NODES, {"limit": "1"}))
     except (ApiError, msgspec.MsgspecError):
         return ""
     return as_text(value_at(page, ("items", 0, "metadata", "labels", _REGION)))

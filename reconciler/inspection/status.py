@@ -11,6 +11,7 @@ import msgspec
 from reconciler.assembly.inputs.records import newest_plan, newest_run
 from reconciler.inspection.resources import API, phase_of
 from reconciler.model.decision.waiting import Blocker
+from reconciler.model.decode import decode_json
 from reconciler.plan.render.wording import removal_texts
 from reconciler.ports.journal import REQUESTED
 from reconciler.ports.state import (
@@ -247,7 +248,7 @@ def _revision_problem(recorded: RecordedFleet) -> RevisionProblem | None:
     if content is None:
         return None
     try:
-        return msgspec.json.decode(content, type=RevisionProblem | None)
+        return None if content.strip() == b"null" else decode_json(content, RevisionProblem)
     except msgspec.MsgspecError:
         return None  # of another release; the daemon writes it again
 

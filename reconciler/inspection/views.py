@@ -25,6 +25,7 @@ from reconciler.inspection.resources import (
     running_command_resource,
     usage_reply,
 )
+from reconciler.model.decode import decode_json, describe_mismatch
 from reconciler.model.errors import StateError
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -56,7 +57,7 @@ def fleet_usage(recorded: RecordedFleet) -> FleetUsage | None:
     if content is None:
         return None
     try:
-        return msgspec.json.decode(content, type=FleetUsage)
+        return decode_json(content, FleetUsage)
     except msgspec.MsgspecError:
         return None  # of another release; the next pass writes it again
 
@@ -257,13 +258,17 @@ def resource_of(recorded: RecordedFleet, kind: str, name: str) -> RecordedResour
     """Return one resource; a plan with its body, which is too large for a list.
 
     Raises:
-        StateError: the name is not recorded.
+        StateError: the name is not recorded, or another program changed the plan.
     """
     resource = find_item(VIEWS[kind](recorded), kind, name, recorded).document
     plan = recorded.state.store.plan(name) if kind == "plans" else None
     if plan is None:
         return resource
-    return msgspec.structs.replace(resource, plan=msgspec.json.decode(plan.body))
+    try:
+        return msgspec.structs.replace(resource, plan=decode_json(plan.body))
+    except msgspec.MsgspecError as error:
+        what = f"the recorded plan {name} cannot be read: {describe_mismatch(error)}"
+        raise StateError(what, remedy="run `reconciler state check`") from error
 
 
 def _node_pool_item(
@@ -332,7 +337,7 @@ class _PlanEntries(msgspec.Struct):
 def _count_entries(plan: RecordedPlan) -> tuple[str, str, str, str]:
     """Return how many actions, unschedulable pods, blocked and deferred nodes a plan has."""
     try:
-        found = msgspec.json.decode(plan.body, type=_PlanEntries)
+        found = decode_json(plan.body, _PlanEntries)
     except msgspec.MsgspecError:
         return ("?", "?", "?", "?")
     return (

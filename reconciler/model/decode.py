@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar, overload
 
 import msgspec
 
@@ -58,6 +58,32 @@ def expect_values(content: bytes, where: str, *, remedy: str, values_max: int = 
     """
     if content.count(b",") > values_max:
         raise UnreadableError(f"has more than {values_max:,} values", where=where, remedy=remedy)
+
+
+@overload
+def decode_json(content: bytes | str | msgspec.Raw) -> object: ...
+@overload
+def decode_json(content: bytes | str | msgspec.Raw, kind: type[T], *, strict: bool = ...) -> T: ...
+
+
+def decode_json(
+    content: bytes | str | msgspec.Raw, kind: type[object] = object, *, strict: bool = True
+) -> object:
+    """Return JSON as a ``kind``.
+
+    The decoder itself has other errors for text that is not UTF-8 and for deep nesting, which a
+    reader of untrusted bytes would have to know.
+
+    Raises:
+        msgspec.MsgspecError: it is not JSON of that shape.
+    """
+    try:
+        return msgspec.json.decode(content, type=kind, strict=strict)
+    except UnicodeDecodeError as error:
+        what = f"JSON is malformed: it is not UTF-8 (byte {error.start + 1} of a text)"
+        raise msgspec.DecodeError(what) from None
+    except RecursionError:
+        raise msgspec.DecodeError("JSON is malformed: it is nested too deeply") from None
 
 
 def decode(data: object, kind: type[T]) -> T:

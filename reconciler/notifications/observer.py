@@ -12,6 +12,7 @@ import msgspec
 from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import Pass
 from reconciler.engine.world import World
+from reconciler.model.decode import decode_json
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.notification import Webhook
 from reconciler.model.settings import Settings
@@ -124,7 +125,7 @@ def _read_memory(shelf: Shelf) -> NoticeMemory:
     if content is None:
         return NoticeMemory()
     try:
-        return msgspec.json.decode(content, type=NoticeMemory)
+        return decode_json(content, NoticeMemory)
     except msgspec.MsgspecError:
         return NoticeMemory()  # of another release: at worst something is reported twice
 

@@ -16,6 +16,7 @@ import msgspec
 from reconciler.disruption.command import ForcefulReason
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.decision.waiting import Blocker
+from reconciler.model.decode import decode_json
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_dollars, format_monthly, format_whole_dollars
 from reconciler.model.text.times import format_date
@@ -155,7 +156,7 @@ def _spent(
     total, at, per_hour = 0.0, since, 0.0
     for plan in plans:
         try:
-            cost = msgspec.json.decode(plan.body, type=_CostOfPlan).cost.before
+            cost = decode_json(plan.body, _CostOfPlan).cost.before
         except msgspec.MsgspecError:
             continue  # of another release
         moment = min(max(plan.at, since), until)

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from reconciler.model.decode import decode, describe_mismatch
+from reconciler.model.decode import decode, decode_json, describe_mismatch
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.duration import parse_nillable
 from reconciler.model.errors import UnreadableError
@@ -173,7 +173,7 @@ def expect_size(raw: bytes | msgspec.Raw, kind: str, place: SnapshotPlace) -> No
 def name_in(raw: bytes | msgspec.Raw) -> str:
     """Return ``namespace/name`` of an object in its JSON, empty if it cannot be read."""
     try:
-        return _full_name(msgspec.json.decode(raw, type=_Item).metadata)
+        return _full_name(decode_json(raw, _Item).metadata)
     except (msgspec.MsgspecError, RecursionError):
         return ""
 
@@ -196,7 +196,7 @@ def isolate_undecoded(
 ) -> IsolatedObject:
     """Return the substitute of an object that does not have the shape of its kind."""
     try:
-        data = msgspec.json.decode(raw)
+        data = decode_json(raw)
     except msgspec.MsgspecError:  # a number out of range, or bytes that are not UTF-8
         data = None
     short = _decode_part(data, "metadata", _Name())

@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from reconciler.model.decode import describe_mismatch
+from reconciler.model.decode import decode_json, describe_mismatch
 from reconciler.model.errors import ClusterError
 from reconciler.model.text.quoting import quote_value
 
@@ -290,7 +290,7 @@ class Reflector:
 
     def _watch_error(self, event: _Event) -> ClusterError:
         try:
-            failure = msgspec.json.decode(event.object, type=_Failure)
+            failure = decode_json(event.object, _Failure)
         except msgspec.MsgspecError:
             failure = _Failure(message=bytes(event.object).decode(errors="replace"))
         self._is_expired = self._is_expired or failure.code == _GONE
@@ -300,7 +300,7 @@ class Reflector:
 
     def _decode_event(self, line: bytes) -> _Event:
         try:
-            return msgspec.json.decode(line, type=_Event)
+            return decode_json(line, _Event)
         except msgspec.MsgspecError as error:
             self._is_expired = True
             what = f"invalid watch event: {describe_mismatch(error)}"
@@ -308,7 +308,7 @@ class Reflector:
 
     def _decode_object(self, raw: bytes | msgspec.Raw) -> CachedObject:
         try:
-            found = msgspec.json.decode(raw, type=_ObjectWithMetadata).metadata
+            found = decode_json(raw, _ObjectWithMetadata).metadata
         except msgspec.MsgspecError as error:
             self._is_expired = True
             what = f"invalid object: {describe_mismatch(error)}"

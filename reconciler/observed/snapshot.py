@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from reconciler.model.decode import decode, describe_mismatch, expect_values
+from reconciler.model.decode import decode, decode_json, describe_mismatch, expect_values
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import UnreadableError
 from reconciler.model.json import JsonDict
@@ -299,7 +299,7 @@ def _decode_by_kind(raw: bytes | msgspec.Raw, name: str, place: SnapshotPlace) -
 def _decode_plain(raw: bytes | msgspec.Raw, name: str, place: SnapshotPlace) -> object:
     """Return the plain data of an object of which any field may count."""
     try:
-        data = msgspec.json.decode(raw)
+        data = decode_json(raw, JsonDict)
     except msgspec.MsgspecError as error:
         raise _no_object_error(raw, place, error) from error
     found = RawAutoscaler(data) if name in _AUTOSCALERS else data
@@ -411,7 +411,7 @@ def _unroll_list(
     if depth > _LISTS_MAX:
         raise _nesting_error(source)
     try:
-        page = msgspec.json.decode(document, type=_Page)
+        page = decode_json(document, _Page)
     except RecursionError as error:
         raise _nesting_error(source) from error
     except msgspec.MsgspecError as error:
@@ -453,7 +453,7 @@ def _yaml_to_json(document: object, name: str, source: str) -> bytes:
     """Return YAML as the equivalent JSON."""
     content = msgspec.json.encode(document)
     try:
-        msgspec.json.decode(content, type=_Page)
+        decode_json(content, _Page)
     except msgspec.DecodeError as error:
         raise UnreadableError(
             f"not a snapshot: {name}: {describe_mismatch(error)}", where=source
@@ -463,7 +463,7 @@ def _yaml_to_json(document: object, name: str, source: str) -> bytes:
 
 def _object_kind(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> str:
     try:
-        return msgspec.json.decode(raw, type=_Kind).kind
+        return decode_json(raw, _Kind).kind
     except msgspec.MsgspecError as error:
         raise _no_object_error(raw, place, error) from error
 
@@ -480,10 +480,10 @@ def _decode_struct(
 ) -> object:
     """Return the Struct in the JSON of an object of a kind, which errors call ``kind_name``."""
     try:
-        return msgspec.json.decode(raw, type=kind, strict=False)
+        return decode_json(raw, kind, strict=False)
     except msgspec.MsgspecError:
         try:
-            return decode(msgspec.json.decode(raw), kind)
+            return decode(decode_json(raw), kind)
         except msgspec.MsgspecError as error:
             called = f"{kind_name} {name_in(raw)}".rstrip()
             text = f"item {place.number}, {called}: {describe_mismatch(error)}"

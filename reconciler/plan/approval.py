@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from reconciler.model.decode import describe_mismatch, expect_values
+from reconciler.model.decode import decode_json, describe_mismatch, expect_values
 from reconciler.model.errors import UnreadableError
 from reconciler.model.json import JsonDict
 from reconciler.model.text.counting import format_list
@@ -83,7 +83,7 @@ def encode_saved_plan(plan: Plan) -> bytes:
     Its ``summary`` follows from the rest and is there for those who read nothing else.
     """
     content = to_json(plan)
-    fields = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
+    fields = decode_json(content, dict[str, msgspec.Raw])
     fields["summary"] = msgspec.Raw(_summary(plan))
     fields["digest"] = msgspec.Raw(msgspec.json.encode(_digest(content)))
     return msgspec.json.encode(fields, order="sorted")
@@ -105,8 +105,8 @@ def read_saved_plan(content: bytes, source: str) -> Plan:
     expect_values(content, source, remedy=_SAVE, values_max=VALUES_MAX)
     plan = from_json(content, source)
     try:
-        stated: dict[str, object] = msgspec.json.decode(content)
-    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+        stated = decode_json(content, dict[str, object])
+    except msgspec.MsgspecError as error:
         raise UnreadableError(
             f"not a plan: {describe_mismatch(error)}", where=source, remedy=_SAVE
         ) from error
@@ -114,7 +114,7 @@ def read_saved_plan(content: bytes, source: str) -> Plan:
     if digest is None:
         raise UnreadableError("the plan has no digest", where=source, remedy=_SAVE)
     summary = stated.pop("summary", None)
-    if summary is not None and summary != msgspec.json.decode(_summary(plan)):
+    if summary is not None and summary != decode_json(_summary(plan)):
         raise UnreadableError(
             "the plan was changed after it was saved: its summary is that of another plan",
             where=source,
@@ -129,7 +129,7 @@ def read_saved_plan(content: bytes, source: str) -> Plan:
             where=source,
             remedy=_SAVE,
         )
-    if stated != msgspec.json.decode(own):
+    if stated != decode_json(own):
         raise UnreadableError(
             f"the plan has fields that are unknown in {API_VERSION}",
             where=source,

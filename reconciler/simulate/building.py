@@ -36,6 +36,7 @@ from reconciler.engine.records import Discovery, restore_records
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.world import World
 from reconciler.model.chance import Chance
+from reconciler.model.decode import decode_json
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, NODEPOOL, SPOT
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
@@ -166,7 +167,7 @@ class SimulatedFleet(PlannedFleet):
 
 
 def _restore_fleet(classes: bytes, arguments: JsonDict) -> SimulatedFleet:
-    return SimulatedFleet(classes=msgspec.json.decode(classes, type=_Classes), **arguments)
+    return SimulatedFleet(classes=decode_json(classes, _Classes), **arguments)
 
 
 _Classes = dict[str, EC2NodeClass]

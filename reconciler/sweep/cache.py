@@ -16,6 +16,7 @@ import msgspec
 
 from reconciler.adapters.git.repository import find_tracked_path
 from reconciler.adapters.writing import make_folder, write_file
+from reconciler.model.decode import decode_json
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.text.quoting import quote_value
 from reconciler.sweep.evaluation import V
@@ -53,7 +54,7 @@ class ResultCache:
         if content is None:
             return None
         try:
-            return msgspec.json.decode(content, type=kind)
+            return decode_json(content, kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
 

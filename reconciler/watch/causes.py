@@ -14,6 +14,7 @@ import msgspec
 
 from reconciler.adapters.kubernetes.api import list_objects
 from reconciler.adapters.kubernetes.kinds import EVENT
+from reconciler.model.decode import decode_json
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT
 from reconciler.model.karpenter.nodeclaim import DISRUPTION_REASON
 from reconciler.model.text.visible import one_line
@@ -118,7 +119,7 @@ def _event_of(item: bytes | msgspec.Raw, reason: str) -> KarpenterEvent | None:
     of an object with its namespace only for kinds of their own.
     """
     try:
-        event = msgspec.json.decode(item, type=_Event)
+        event = decode_json(item, _Event)
     except msgspec.MsgspecError:
         return None
     reporters = (event.reporting_controller, event.deprecated_source.component)

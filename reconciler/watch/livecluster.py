@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar, overload
 import msgspec
 
 from reconciler.adapters.kubernetes.informers import ClusterCache, Freshness
-from reconciler.adapters.kubernetes.kinds import NODE_CLAIM, NODE_POOL, OBSERVED, OF_KARPENTER
+from reconciler.adapters.kubernetes.kinds import (
+    NODE_CLAIM,
+    NODE_POOL,
+    OBSERVED,
+    OF_KARPENTER,
+)
 from reconciler.adapters.kubernetes.nodeclasses import other_node_classes
-from reconciler.model.decode import decode
+from reconciler.model.decode import decode, decode_json
 from reconciler.model.json import JsonDict, as_list
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 
@@ -84,12 +89,12 @@ def named(kind: Kind, items: Sequence[_Item]) -> Iterator[JsonDict]:
     """Yield objects with their kind, which a list of the API does not repeat."""
     stated = {"apiVersion": kind.api_version, "kind": kind.kind}
     for item in items:
-        yield stated | msgspec.json.decode(item, type=JsonDict)
+        yield stated | kind.decode(item)
 
 
 def facts_of(item: _Item) -> bytes:
     """Return a digest of what a plan reads of an object."""
-    data = msgspec.json.decode(item, type=JsonDict)
+    data = decode_json(item, JsonDict)
     for name in _TYPE:
         data.pop(name, None)
     metadata = data.get("metadata")
@@ -185,7 +190,7 @@ class LiveCluster:
 def _claim_of(item: _Item) -> NodeClaim | None:
     """Return a NodeClaim, None if it cannot be read: it stops nothing, and a plan reports it."""
     try:
-        return decode(msgspec.json.decode(item), NodeClaim)
+        return decode(decode_json(item), NodeClaim)
     except msgspec.MsgspecError:
         return None
 

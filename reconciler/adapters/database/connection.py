@@ -36,7 +36,7 @@ from reconciler.adapters.database import tables
 from reconciler.adapters.database.leases.fence import Fence
 from reconciler.adapters.database.location import FILE
 from reconciler.adapters.nofollow import refuse_linked_journal, refuse_special_file
-from reconciler.model.decode import describe_mismatch
+from reconciler.model.decode import decode_json, describe_mismatch
 from reconciler.model.errors import StateError
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.urls import is_loopback, split_credentials, without_secrets
@@ -121,7 +121,7 @@ def translate_errors(place: str) -> Iterator[None]:
         yield
     except IntegrityError:
         raise
-    except (DBAPIError, PoolTimeout, OSError, UnicodeDecodeError) as error:
+    except (DBAPIError, PoolTimeout, OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
         raise state_error(place, error) from error
 
 
@@ -208,7 +208,7 @@ def decode_body(body: str, kind: type[T], *, name: str, place: str) -> T:
         StateError: another program changed the row.
     """
     try:
-        return msgspec.json.decode(body, type=kind)
+        return decode_json(body, kind)
     except msgspec.MsgspecError as error:
         raise StateError(
             f"the record of {name} is not a {kind.__name__}: {describe_mismatch(error)}",

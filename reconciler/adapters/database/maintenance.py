@@ -31,7 +31,7 @@ from reconciler.adapters.database.tables import (
     replica,
     rollout,
 )
-from reconciler.model.decode import describe_mismatch, expect_values
+from reconciler.model.decode import decode_json, describe_mismatch, expect_values
 from reconciler.model.errors import StateError, UnreadableError
 from reconciler.model.history import Obstacle, Rollout
 from reconciler.model.json import JsonDict
@@ -137,11 +137,10 @@ def _undecodable_bodies(connection: Connection, fleet: str) -> list[Inconsistenc
     """Return the rows whose body cannot be decoded."""
     faults = []
     for table, name, kind in _BODIES:
-        decoder: msgspec.json.Decoder[object] = msgspec.json.Decoder(kind)
         query = select(name.label("name"), table.c.body).where(table.c.fleet == fleet)
         for row in connection.execute(query.order_by(name)):
             try:
-                decoder.decode(row.body)
+                decode_json(row.body, kind)
             except msgspec.MsgspecError as error:
                 what = (
                     f"{table.name} {row.name} is not a {kind.__name__}: {describe_mismatch(error)}"

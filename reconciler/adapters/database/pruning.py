@@ -36,6 +36,7 @@ from reconciler.adapters.database.tables import (
     shelf,
     unavailable,
 )
+from reconciler.model.decode import decode_json
 from reconciler.model.history import DAY, Rollout
 from reconciler.ports.journal import Verb
 from reconciler.ports.state import CommandPhase, RunningCommand
@@ -171,11 +172,11 @@ def _prunable_commands(survey: _Survey) -> _Prunable:
     c = command.c
     rows = survey.rows(command, c.id, c.phase, c.started_at, c.body)
     bodies = (row.body for row in survey.rows(rollout, rollout.c.body))
-    rollouts = [msgspec.json.decode(body, type=Rollout) for body in bodies]
+    rollouts = [decode_json(body, Rollout) for body in bodies]
     followed = {move.command for known in rollouts for move in known.moves}
     prunable = []
     for row in rows:
-        value = msgspec.json.decode(row.body, type=RunningCommand)
+        value = decode_json(row.body, RunningCommand)
         is_settled = row.phase in _OVER and row.started_at < survey.recent
         is_needed = row.id in followed or (survey.last_plan and value.plan == survey.last_plan)
         if is_settled and not is_needed and _has_ended(value, survey):
@@ -211,7 +212,7 @@ def _prunable_intents(survey: _Survey) -> _Prunable:
     )
     prunable = []
     for row in survey.connection.execute(query):
-        value = msgspec.json.decode(row.body, type=_Intent)
+        value = decode_json(row.body, _Intent)
         if survey.last_plan and value.plan == survey.last_plan:
             survey.kept_claims.add(value.target)
         elif row.id not in survey.needed and not _may_have_instances(row, value, survey):

@@ -23,7 +23,7 @@ import msgspec
 
 from reconciler.adapters.kubernetes.access import Access, expect_one_cluster
 from reconciler.adapters.kubernetes.kinds import PERMISSIONS, POD, Kind, Permission, permissions_of
-from reconciler.model.decode import decode, describe_mismatch
+from reconciler.model.decode import decode, decode_json, describe_mismatch
 from reconciler.model.diagnostics import Check, Verdict, failed_check, passed_check, unknown_check
 from reconciler.model.errors import ClusterError, ReconcilerError
 from reconciler.model.json import JsonDict
@@ -104,7 +104,7 @@ class _Status(msgspec.Struct, frozen=True):
 def response_error(call: str, status: int, phrase: str, body: bytes, retry_after: str) -> ApiError:
     """Return the error for a response of the API."""
     try:
-        details = msgspec.json.decode(body, type=_Status)
+        details = decode_json(body, _Status)
     except msgspec.MsgspecError:
         details = _Status(message=body[:_MESSAGE_MAX].decode(errors="replace"))
     seconds = float(retry_after) if retry_after.isdecimal() else 0.0
@@ -168,7 +168,7 @@ def read_objects(api: Api, kind: Kind) -> Iterator[JsonDict]:
     """Yield the objects of a kind with their kind, which a list of the API does not repeat."""
     stated = {"apiVersion": kind.api_version, "kind": kind.kind}
     for item in list_items(api, kind):
-        yield stated | msgspec.json.decode(item, type=JsonDict)
+        yield stated | kind.decode(item)
 
 
 def _list_pages(api: Api, kind: Kind, selector: str, most: int | None) -> Iterator[Page]:
@@ -189,7 +189,7 @@ def _list_pages(api: Api, kind: Kind, selector: str, most: int | None) -> Iterat
 
 def _decode_page(content: bytes, kind: Kind) -> Page:
     try:
-        page = msgspec.json.decode(content, type=Page)
+        page = decode_json(content, Page)
     except msgspec.MsgspecError as error:
         what = f"invalid list: {describe_mismatch(error)}"
         raise ClusterError(what, where=f"GET {kind.path}") from error
@@ -419,7 +419,7 @@ def cluster_checks(api: Api, settings: Settings, *, writes: bool) -> Iterator[Ch
     """
     try:
         access = api.access
-        version = msgspec.json.decode(api.call("GET", "/version"), type=_Version)
+        version = decode_json(api.call("GET", "/version"), _Version)
     except (ReconcilerError, msgspec.MsgspecError) as error:
         remedy = error.remedy if isinstance(error, ReconcilerError) else ""
         text = f"{error.where}: {error.message}" if isinstance(error, ReconcilerError) else error
@@ -446,7 +446,7 @@ def find_pods(api: Api, selector: str) -> tuple[Pod, ...]:
     found = []
     for raw in _decode_page(api.call("GET", target), POD).items or ():
         with suppress(msgspec.MsgspecError):
-            found.append(decode(msgspec.json.decode(raw), Pod))
+            found.append(decode(decode_json(raw), Pod))
     return tuple(found)
 
 
@@ -482,7 +482,7 @@ def review_access(api: Api, verb: str, group: str, resource: str) -> AccessAnswe
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": {**attributes, **({"subresource": part} if part else {})}},
     }
-    return msgspec.json.decode(api.call("POST", REVIEWS, body=body), type=_Review).status
+    return decode_json(api.call("POST", REVIEWS, body=body), _Review).status
 
 
 def _permission_check(api: Api, permission: Permission) -> Check:

@@ -19,7 +19,7 @@ import msgspec
 from reconciler.adapters.kubernetes.api import Api
 from reconciler.adapters.kubernetes.kinds import POD
 from reconciler.adapters.threads import background_thread
-from reconciler.model.decode import decode, describe_mismatch
+from reconciler.model.decode import decode, decode_json, describe_mismatch
 from reconciler.model.errors import ClusterError
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.reflector import CachedObject
@@ -133,7 +133,7 @@ class PendingPods:
         an event.
         """
         try:
-            event = msgspec.json.decode(line, type=_Event)
+            event = decode_json(line, _Event)
             if event.type not in ("ADDED", "MODIFIED"):
                 if event.type == "ERROR":
                     raise ClusterError(
@@ -144,7 +144,7 @@ class PendingPods:
             what = f"invalid watch event: {describe_mismatch(error)}"
             raise ClusterError(what, where=f"GET {POD.path}") from error
         try:
-            pod = decode(msgspec.json.decode(event.object), Pod)
+            pod = decode(decode_json(event.object), Pod)
         except msgspec.MsgspecError:  # the pass reports it
             return
         if pod.is_provisionable:
@@ -167,8 +167,8 @@ class PendingPods:
 def _is_pending(content: bytes) -> bool:
     """Return whether a pod waits for a node; the pass reports pods that cannot be read."""
     try:
-        if msgspec.json.decode(content, type=_Scheduled).spec.node:
+        if decode_json(content, _Scheduled).spec.node:
             return False
-        return decode(msgspec.json.decode(content), Pod).is_provisionable
+        return decode(decode_json(content), Pod).is_provisionable
     except msgspec.MsgspecError:
         return False

@@ -32,6 +32,7 @@ from reconciler.adapters.kubernetes.karpenter import ClusterMirror
 from reconciler.adapters.kubernetes.kinds import EVENT, NODE, OBSERVED, Kind
 from reconciler.adapters.kubernetes.nodes import Drain
 from reconciler.adapters.kubernetes.podcosts import ClusterPodCosts
+from reconciler.model.decode import decode_json
 from reconciler.model.errors import ClusterError
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT, REBOOTING_TAINT
@@ -391,7 +392,7 @@ class KubernetesCluster:
                 return None
             raise
         try:
-            return msgspec.json.decode(content, type=dict[str, object])
+            return decode_json(content, dict[str, object])
         except msgspec.MsgspecError as error:
             raise ClusterError(
                 "the answer is not a Node", where=f"GET {NODE.path}/{node}"

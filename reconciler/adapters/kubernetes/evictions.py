@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from reconciler.model.decode import decode_json
 from reconciler.model.kubernetes.cluster import PodDisruptionBudgetStatus
 from reconciler.observed.reflector import CachedObject
 
@@ -93,6 +94,6 @@ class BudgetWatch:
 def _allows_evictions(content: bytes) -> bool:
     """Return whether a budget allows an eviction now; a pass reports those that are invalid."""
     try:
-        return msgspec.json.decode(content, type=_Budget).status.disruptions_allowed > 0
+        return decode_json(content, _Budget).status.disruptions_allowed > 0
     except msgspec.MsgspecError:
         return False

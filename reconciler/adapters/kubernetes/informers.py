@@ -36,6 +36,7 @@ from reconciler.adapters.kubernetes.api import (
 )
 from reconciler.adapters.kubernetes.evictions import BlockedEvictions, BudgetWatch
 from reconciler.adapters.kubernetes.kinds import POD, POD_DISRUPTION_BUDGET, WATCHED, Kind
+from reconciler.model.decode import decode_json
 from reconciler.model.errors import ClusterError
 from reconciler.model.settings import Settings
 from reconciler.observed.reflector import CachedObject, Reflector
@@ -389,6 +390,6 @@ def _pause(stop: threading.Event, seconds: float) -> None:
 def _is_deleted(answer: bytes) -> bool:
     """Return whether an object is gone: a deletion returns the object while it stays."""
     try:
-        return msgspec.json.decode(answer, type=_AnswerKind).kind == "Status"
+        return decode_json(answer, _AnswerKind).kind == "Status"
     except msgspec.MsgspecError:
         return False

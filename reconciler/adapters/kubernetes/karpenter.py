@@ -26,7 +26,7 @@ from reconciler.adapters.kubernetes.api import (
 )
 from reconciler.adapters.kubernetes.kinds import NODE_CLAIM, NODE_OVERLAY, NODE_POOL, Kind
 from reconciler.catalog.commitments.overlays import OverlayAction, OverlayRow, document
-from reconciler.model.decode import decode, describe_mismatch
+from reconciler.model.decode import decode, decode_json, describe_mismatch
 from reconciler.model.errors import ClusterError
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import (
@@ -100,8 +100,8 @@ def read_overlays(api: Api) -> dict[str, PresentOverlay]:
 
 def _decode_overlay(raw: bytes | msgspec.Raw) -> PresentOverlay:
     try:
-        overlay = decode(msgspec.json.decode(raw), NodeOverlay)
-        version = msgspec.json.decode(raw, type=_Versioned).metadata.resource_version
+        overlay = decode(decode_json(raw), NodeOverlay)
+        version = decode_json(raw, _Versioned).metadata.resource_version
     except msgspec.MsgspecError as error:
         what = f"NodeOverlay {name_in(raw)} cannot be read: {describe_mismatch(error)}"
         raise ClusterError(what, where=f"GET {NODE_OVERLAY.path}") from error
@@ -406,7 +406,7 @@ def _is_merged(current: object, patch: object) -> bool:
 
 def _decode_copy(raw: bytes | msgspec.Raw) -> _Copy:
     try:
-        return msgspec.json.decode(raw, type=_Copy)
+        return decode_json(raw, _Copy)
     except msgspec.MsgspecError as error:
         where = f"GET {NODE_CLAIM.path}"
         raise ClusterError(f"invalid NodeClaim: {describe_mismatch(error)}", where=where) from error
@@ -415,6 +415,6 @@ def _decode_copy(raw: bytes | msgspec.Raw) -> _Copy:
 def _copy_or_name(raw: bytes | msgspec.Raw) -> _Copy:
     """Return an object of a list; of one that cannot be read, the name: it is not one of ours."""
     try:
-        return msgspec.json.decode(raw, type=_Copy)
+        return decode_json(raw, _Copy)
     except msgspec.MsgspecError:
         return _Copy(_Metadata(name=name_in(raw)))

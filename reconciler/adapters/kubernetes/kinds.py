@@ -10,6 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
+from reconciler.model.decode import decode_json, describe_mismatch
+from reconciler.model.errors import ClusterError
+from reconciler.model.json import JsonDict
 from reconciler.model.settings import FeatureGate, Settings
 
 
@@ -25,6 +30,18 @@ class Kind:
     group: str = ""
     version: str = "v1"
     optional: bool = False
+
+    def decode(self, item: bytes | msgspec.Raw) -> JsonDict:
+        """Return an object of a list.
+
+        Raises:
+            ClusterError: it is not one.
+        """
+        try:
+            return decode_json(item, JsonDict)
+        except msgspec.MsgspecError as error:
+            what = f"invalid {self.kind}: {describe_mismatch(error)}"
+            raise ClusterError(what, where=f"GET {self.path}") from error
 
     @property
     def api_version(self) -> str:

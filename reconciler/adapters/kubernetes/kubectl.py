@@ -64,6 +64,8 @@ def _missing_error(kubectl: str, why: str) -> ClusterError:
 def _read_objects(kind: str, kubectl: str, context: str | None) -> Sequence[JsonDict]:
     import msgspec
 
+    from reconciler.model.decode import decode_json
+
     flags = ["--context", context] if context else []
     command = [kubectl, *flags, "get", kind, "--all-namespaces", "--output", "json"]
     status, output, message = _run(command)
@@ -74,8 +76,8 @@ def _read_objects(kind: str, kubectl: str, context: str | None) -> Sequence[Json
         remedy = "run the same kubectl command by hand to see why"
         raise ClusterError(last, where=f"kubectl get {kind}", remedy=remedy)
     try:
-        items: list[JsonDict] = msgspec.json.decode(output)["items"]
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        items: list[JsonDict] = decode_json(output, JsonDict)["items"]
+    except (msgspec.MsgspecError, KeyError) as error:
         raise ClusterError("the output is not a List", where=f"kubectl get {kind}") from error
     return items
 

@@ -10,7 +10,7 @@ import msgspec
 
 from reconciler.adapters.kubernetes.api import FORBIDDEN, NOT_FOUND, Api, ApiError, read_objects
 from reconciler.adapters.kubernetes.kinds import EC2_NODE_CLASS, Kind
-from reconciler.model.decode import describe_mismatch
+from reconciler.model.decode import decode_json, describe_mismatch
 from reconciler.model.errors import ClusterError
 from reconciler.model.json import JsonDict
 from reconciler.source.schema import value_at
@@ -69,9 +69,9 @@ def _reference(pool: JsonDict) -> tuple[str, str]:
 def _find_kind(api: Api, group: str, name: str) -> Kind | None:
     """Return a kind of a group as the API server serves it, None if it does not."""
     try:
-        served = msgspec.json.decode(api.call("GET", f"/apis/{group}"), type=_Group)
+        served = decode_json(api.call("GET", f"/apis/{group}"), _Group)
         version = served.preferred_version.version
-        found = msgspec.json.decode(api.call("GET", f"/apis/{group}/{version}"), type=_ResourceList)
+        found = decode_json(api.call("GET", f"/apis/{group}/{version}"), _ResourceList)
     except msgspec.MsgspecError as error:
         what = f"invalid discovery: {describe_mismatch(error)}"
         raise ClusterError(what, where=f"GET /apis/{group}") from error

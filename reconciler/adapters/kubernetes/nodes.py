@@ -24,6 +24,7 @@ from reconciler.adapters.kubernetes.api import (
 )
 from reconciler.adapters.kubernetes.evictions import BlockedEvictions
 from reconciler.adapters.kubernetes.kinds import NODE, POD, VOLUME_ATTACHMENT
+from reconciler.model.decode import decode_json
 from reconciler.model.errors import ClusterError, UnreadableError
 from reconciler.model.json import JsonDict, JsonObject
 from reconciler.model.karpenter.labels import (
@@ -231,10 +232,10 @@ def _decode_attachment(raw: bytes | msgspec.Raw) -> _Attached:
     deadline. If its node cannot be read either, no node waits for it.
     """
     try:
-        return msgspec.json.decode(raw, type=_Attachment).spec
+        return decode_json(raw, _Attachment).spec
     except msgspec.MsgspecError:
         try:
-            node = msgspec.json.decode(raw, type=_PlacedAttachment).spec.node
+            node = decode_json(raw, _PlacedAttachment).spec.node
         except msgspec.MsgspecError:
             node = ""
         return _Attached(node, _Source("an attachment that cannot be read"))
@@ -432,6 +433,6 @@ def _release_node(api: Api, node: JsonDict) -> None:
 
 def _decode_node(raw: bytes | msgspec.Raw) -> JsonDict:
     try:
-        return msgspec.json.decode(raw, type=dict[str, object])
+        return decode_json(raw, dict[str, object])
     except msgspec.MsgspecError as error:
         raise ClusterError("the answer is not a Node", where=f"GET {NODE.path}") from error

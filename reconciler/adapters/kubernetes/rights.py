@@ -34,6 +34,7 @@ from reconciler.adapters.kubernetes.kinds import (
     POD,
 )
 from reconciler.adapters.threads import threaded_calls
+from reconciler.model.decode import decode_json, describe_mismatch
 from reconciler.model.errors import ClusterError, UsageError
 from reconciler.ports.calls import Call
 
@@ -210,7 +211,7 @@ def expect_read_only(api: Api, *, may_write: bool) -> None:
 
 def _expect_read_only_in_namespaces(api: Api) -> None:
     """Refuse rights that a RoleBinding of a namespace grants."""
-    names = [msgspec.json.decode(i, type=_Named).metadata.name for i in list_items(api, NAMESPACE)]
+    names = _names_of_namespaces(api)
     answers = _ask_all({name: partial(_rules_in, api, name) for name in names})
     named = [
         f"{right.name} in the namespace {namespace}"
@@ -224,6 +225,14 @@ def _expect_read_only_in_namespaces(api: Api) -> None:
             where=str(api.access),
             remedy=f"remove the RoleBinding that grants it, {_REMEDY}",
         )
+
+
+def _names_of_namespaces(api: Api) -> list[str]:
+    try:
+        return [decode_json(i, _Named).metadata.name for i in list_items(api, NAMESPACE)]
+    except msgspec.MsgspecError as error:
+        what = f"invalid Namespace: {describe_mismatch(error)}"
+        raise ClusterError(what, where=f"GET {NAMESPACE.path}") from error
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -247,7 +256,7 @@ def _rules_in(api: Api, namespace: str) -> _Rules:
     }
     try:
         answer = api.call("POST", _RULES, body=body)
-        return msgspec.json.decode(answer, type=_RulesReview).status
+        return decode_json(answer, _RulesReview).status
     except ApiError as error:
         if error.status in (FORBIDDEN, NOT_FOUND):  # of a cluster that grants less than usual
             return _UNKNOWN

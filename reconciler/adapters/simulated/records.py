@@ -8,7 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from reconciler.model.decode import describe_mismatch
+from reconciler.model.decode import decode_json, describe_mismatch
 from reconciler.model.errors import StateError
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.kubernetes.node import Node
@@ -91,7 +91,7 @@ def decode_record(content: bytes | None) -> ClusterRecord:
     if content is None:
         return ClusterRecord()
     try:
-        return msgspec.json.decode(content, type=ClusterRecord)
+        return decode_json(content, ClusterRecord)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise StateError(
             f"the record of the simulated cluster cannot be read: {describe_mismatch(error)}",

@@ -52,11 +52,13 @@ def shown_states(files: Sequence[SourceFile]) -> tuple[list[SourceFile], dict[st
         import msgspec
 
         from reconciler.desired.terraform.state import is_shown_state, read_shown_state
+        from reconciler.model.decode import decode_json
+        from reconciler.model.json import JsonDict
 
         try:
-            data = msgspec.json.decode(file.content)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            data = None
+            data = decode_json(file.content, JsonDict)
+        except msgspec.MsgspecError:
+            data = {}
         if not is_shown_state(data):
             found.append(file)
             continue

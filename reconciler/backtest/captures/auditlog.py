@@ -22,7 +22,7 @@ from reconciler.backtest.captures.pods import (
     line_error,
 )
 from reconciler.backtest.trace import TraceClass
-from reconciler.model.decode import decode, describe_mismatch
+from reconciler.model.decode import decode, decode_json, describe_mismatch
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.kubernetes.pod import PodSpec
 from reconciler.model.text.counting import format_count
@@ -123,7 +123,7 @@ class _AuditReader:
         """
         line, where = message.line, self._pods.where
         try:
-            event = msgspec.json.decode(message.content, type=_AuditEvent)
+            event = decode_json(message.content, _AuditEvent)
             if not event.api_version.startswith(GROUP):
                 raise line_error(where, line, "is not an event of an audit log")
             at = event.request_received_timestamp
@@ -224,4 +224,4 @@ def _what_happened(event: _AuditEvent) -> int | None:
 
 def _object_of(event: _AuditEvent) -> _PodObject:
     content = event.content
-    return decode(msgspec.json.decode(content), _PodObject) if content else _PodObject()
+    return decode(decode_json(content), _PodObject) if content else _PodObject()

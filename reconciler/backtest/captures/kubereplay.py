@@ -21,7 +21,7 @@ from reconciler.backtest.captures.pods import (
     line_error,
 )
 from reconciler.backtest.trace import TraceClass
-from reconciler.model.decode import describe_mismatch
+from reconciler.model.decode import decode_json, describe_mismatch
 from reconciler.model.kubernetes.cluster import PodTemplate
 from reconciler.model.kubernetes.metadata import Metadata, OwnerReference
 
@@ -81,7 +81,7 @@ def read_kubereplay(content: bytes, where: str) -> CapturedPeriod:
         UnreadableError: a part of it cannot be read, or there are too many pods.
     """
     try:
-        capture = msgspec.json.decode(content, type=_Capture)
+        capture = decode_json(content, _Capture)
     except MALFORMED as error:
         raise line_error(where, 1, describe_mismatch(error)) from error
     events = _dated_events(capture, content, where)
@@ -105,7 +105,7 @@ def _dated_events(
         begin = content.index(text, position)
         line += content.count(b"\n", position, begin)
         try:
-            event = msgspec.json.decode(text, type=_Event)
+            event = decode_json(text, _Event)
         except MALFORMED as error:
             raise line_error(where, line, describe_mismatch(error)) from error
         expect_years([event.timestamp], where, line)

@@ -21,7 +21,7 @@ from reconciler.backtest.captures.auditlog import GROUP, AuditMessage, read_audi
 from reconciler.backtest.captures.kubereplay import CapturedPeriod, read_kubereplay
 from reconciler.backtest.captures.pods import MALFORMED, line_error
 from reconciler.backtest.trace import BYTES_MAX
-from reconciler.model.decode import describe_mismatch, expect_values
+from reconciler.model.decode import decode_json, describe_mismatch, expect_values
 from reconciler.source.compressed import decompress
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _split(plain: bytes) -> Iterator[bytes]:
 def _replies(plain: bytes, where: str) -> Iterator[AuditMessage]:
     """Yield the messages of a reply of CloudWatch Logs, all at the line of the document."""
     try:
-        reply = msgspec.json.decode(plain, type=_LogEvents)
+        reply = decode_json(plain, _LogEvents)
     except MALFORMED as error:
         raise line_error(where, 1, describe_mismatch(error)) from error
     starts = (m.start() for m in re.finditer(rb'"message"[ \t]*:', plain))
@@ -124,7 +124,7 @@ def _deliveries(plain: bytes, where: str) -> Iterator[AuditMessage]:
             if not text.strip():
                 continue
             try:
-                document = msgspec.json.decode(text, type=_Delivered)
+                document = decode_json(text, _Delivered)
             except MALFORMED as error:
                 raise line_error(where, number, describe_mismatch(error)) from error
             for event in document.log_events:

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from reconciler.catalog.classfacts import device_drivers
+from reconciler.model.decode import decode_json
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import GPU_SHARING
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
@@ -56,7 +57,7 @@ class _Data(msgspec.Struct, frozen=True):
 @cache
 def _data() -> _Data:
     with open(_PATH, "rb") as file:
-        return msgspec.json.decode(file.read(), type=_Data)
+        return decode_json(file.read(), _Data)
 
 
 def drivers_of_nodes(

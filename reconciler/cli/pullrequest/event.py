@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from reconciler.model.decode import describe_mismatch
+from reconciler.model.decode import decode_json, describe_mismatch
 from reconciler.model.errors import UsageError
 from reconciler.model.json import JsonDict, as_mapping
 from reconciler.model.text.identifiers import commit_or_empty, number_or_empty
@@ -98,7 +98,7 @@ def _read_event(path: str) -> JsonDict:
 
     try:
         with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(_EVENT_BYTES_MAX), type=JsonDict)
+            return decode_json(file.read(_EVENT_BYTES_MAX), JsonDict)
     except FileNotFoundError:
         return {}
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -13,7 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from reconciler.cli.pullrequest.draft import Draft, PlanVerdict, marker_of
-from reconciler.model.decode import describe_mismatch
+from reconciler.model.decode import decode_json, describe_mismatch
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import ReconcilerError, UnreadableError
 from reconciler.model.text.counting import format_count
@@ -100,7 +100,7 @@ class _FileKind(msgspec.Struct):
 def is_failure(content: bytes) -> bool:
     """Return whether a file says why there is no plan; a damaged one does not."""
     try:
-        return msgspec.json.decode(content, type=_FileKind).kind == "PlanFailure"
+        return decode_json(content, _FileKind).kind == "PlanFailure"
     except (msgspec.MsgspecError, RecursionError, ValueError):
         return False
 
@@ -116,7 +116,7 @@ def read_failure(content: bytes, source: str) -> PlanFailure:
         what = f"the file is larger than {_SIZE_MAX // 2**20} MiB"
         raise UnreadableError(what, where=source, remedy=remedy)
     try:
-        return msgspec.json.decode(content, type=PlanFailure)
+        return decode_json(content, PlanFailure)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         what = f"not what `ci` writes: {describe_mismatch(error)}"
         raise UnreadableError(what, where=source, remedy=remedy) from error

@@ -77,8 +77,10 @@ def foreign_schema(path: str, content: bytes) -> str | None:
         return None
     import msgspec
 
+    from reconciler.model.decode import decode_json
+
     try:
-        stack: list[object] = [msgspec.json.decode(content)]
+        stack: list[object] = [decode_json(content)]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
     while stack:

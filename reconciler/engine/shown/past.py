@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from reconciler.model.decode import decode_json
 from reconciler.ports.journal import REQUESTED, Intent, JournalEntry, Outcome, Verb, shown_verb
 from reconciler.ports.state import RecordedPlan, RunningCommand
 
@@ -123,7 +124,7 @@ class LaunchPrices:
         if recorded is None:
             return {}
         try:
-            actions = msgspec.json.decode(recorded.body, type=_PlannedActions).actions
+            actions = decode_json(recorded.body, _PlannedActions).actions
         except msgspec.MsgspecError:
             return {}  # of another release
         return {

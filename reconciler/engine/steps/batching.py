@@ -20,6 +20,8 @@ import msgspec
 from reconciler.engine.effects import Effects
 from reconciler.engine.ownership import INTENT_TAG
 from reconciler.engine.steps.nomination import NOMINATED
+from reconciler.model.decode import decode_json
+from reconciler.model.errors import StateError
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.ports.cloud import Instance, Launch
@@ -78,13 +80,20 @@ def journalled_call(intent: Intent, batches: Mapping[str, Intent]) -> Launch:
     """Return the journalled call of a launch, so that it can be repeated.
 
     ``batches`` are the intents of batches by id.
+
+    Raises:
+        StateError: another program changed the record.
     """
     batch = intent.parameters.get("batch", "")
-    body = batches[batch].parameters["launch"] if batch else intent.parameters["launch"]
-    call = msgspec.json.decode(body, type=Launch)
-    if batch:
-        claim = msgspec.json.decode(intent.parameters["claim"], type=NodeClaim)
-        call = with_fields(call, node_claim=claim)
+    try:
+        body = batches[batch].parameters["launch"] if batch else intent.parameters["launch"]
+        call = decode_json(body, Launch)
+        if batch:
+            claim = decode_json(intent.parameters["claim"], NodeClaim)
+            call = with_fields(call, node_claim=claim)
+    except (KeyError, msgspec.MsgspecError) as error:
+        what = f"the recorded launch {intent.id} cannot be repeated: it is not one"
+        raise StateError(what, remedy="run `reconciler state check`") from error
     return _with_intent(call, intent.id, batch)
 
 

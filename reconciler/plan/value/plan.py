@@ -13,7 +13,7 @@ from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.decision.part import Part
 from reconciler.model.decision.verdicts import ComparedValue
 from reconciler.model.decision.waiting import Blocker, DeferredClaim, PoolBudget
-from reconciler.model.decode import describe_mismatch
+from reconciler.model.decode import decode_json, describe_mismatch
 from reconciler.model.errors import UnreadableError
 from reconciler.plan.value.actions import Action, BlockedNode, PlannedCommand
 from reconciler.plan.value.costs import (
@@ -268,7 +268,7 @@ def from_json(content: bytes, source: str = "the plan") -> Plan:
         UnreadableError: it is not a plan of this version.
     """
     try:
-        plan = msgspec.json.decode(content, type=Plan)
+        plan = decode_json(content, Plan)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise UnreadableError(
             f"not a plan: {describe_mismatch(error)}",

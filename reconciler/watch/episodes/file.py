@@ -14,7 +14,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from reconciler.model.decode import describe_mismatch, expect_values
+from reconciler.model.decode import decode_json, describe_mismatch, expect_values
 from reconciler.model.errors import UnreadableError
 from reconciler.model.history import RecordedNode
 from reconciler.model.json import JsonDict
@@ -129,7 +129,7 @@ def decode_episode(content: bytes, name: str) -> EpisodeFile:
     plain = decompress(content, BYTES_MAX, name)
     expect_values(plain, name, remedy=_EXPECTED)
     try:
-        found = msgspec.json.decode(plain, type=EpisodeFile)
+        found = decode_json(plain, EpisodeFile)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise _not_an_episode(describe_mismatch(error), name) from error
     except RecursionError as error:

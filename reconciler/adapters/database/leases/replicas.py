@@ -26,6 +26,7 @@ from reconciler.adapters.database.connection import (
 from reconciler.adapters.database.leases.fence import IDLE_MAX, LIMIT_IDLE
 from reconciler.adapters.database.leases.lease import NOW_MS, is_held
 from reconciler.adapters.database.state import Server
+from reconciler.model.decode import decode_json
 
 SEEN_FOR: Final = timedelta(seconds=5)
 """How long a replica counts after it was last seen: less than the lifetime of a lease.
@@ -103,7 +104,7 @@ def _live_replicas(connection: Connection, now: int) -> dict[str, Replica]:
         age = abs(now - row.seen_ms)
         if age < SEEN_FOR.total_seconds() * 1000:
             try:
-                alive[row.id] = msgspec.json.decode(row.body, type=Replica)
+                alive[row.id] = decode_json(row.body, Replica)
             except msgspec.MsgspecError:
                 continue  # of another release
         elif age > _FORGOTTEN_AFTER.total_seconds() * 1000:
