@@ -411,16 +411,14 @@ def find_pull_request(api: ForgeApi, repository: str, head: JsonDict) -> int | N
     ``head`` is the ``workflow_run`` of GitHub's event, which the runner wrote. None if no open
     pull request has that head any more: a newer commit was pushed, or it was closed.
     """
-    source = head.get("head_repository")
-    owner = source.get("owner") if isinstance(source, dict) else None
-    login = as_text(owner.get("login")) if isinstance(owner, dict) else ""
+    owner = as_mapping(as_mapping(head.get("head_repository")).get("owner"))
+    login = as_text(owner.get("login"))
     branch, sha = (as_text(head.get(name)) for name in ("head_branch", "head_sha"))
     if not (login and branch and sha):
         return None  # the fork was deleted meanwhile, or the event is not about a branch
     query = {"state": "open", "head": f"{login}:{branch}"}
     for found in api.pages(f"/repos/{quote(repository)}/pulls", query):
-        at = found.get("head")
-        if isinstance(at, dict) and at.get("sha") == sha:
+        if as_mapping(found.get("head")).get("sha") == sha:
             number = number_or_empty(found.get("number"))
             return int(number) if number else None
     return None

@@ -250,17 +250,12 @@ class HttpClient:
         Raises:
             HttpError: there is none, or it exceeds a limit.
         """
-        assert path[:1] in ("", "/"), "a path stays on the host"
-        url = f"{self._url.rstrip('/')}{path}" if path else self._url
-        if self._is_pinned:
-            parts = urlsplit(url)
-            url = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         ends_at = time.monotonic() + self._limits.total_s
         _ENDS_AT.set(ends_at)
         try:
             response = self._pool.request(
                 method,
-                f"{url}?{urlencode(query)}" if query else url,
+                self._target(path, query),
                 body=body,
                 headers={**self._headers, **(headers or {})},
                 timeout=self._timeout,
@@ -283,6 +278,15 @@ class HttpClient:
             raise HttpError(f"no answer ({type(error).__name__})", HttpFault.UNANSWERED) from None
         except ValueError:  # its text has the header
             raise HttpError("a header has invalid characters", HttpFault.UNREADABLE) from None
+
+    def _target(self, path: str, query: Mapping[str, str] | None) -> str:
+        """Return the URL of a request; a pinned pool is given what follows its host."""
+        assert path[:1] in ("", "/"), "a path stays on the host"
+        url = f"{self._url.rstrip('/')}{path}" if path else self._url
+        if self._is_pinned:
+            parts = urlsplit(url)
+            url = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        return f"{url}?{urlencode(query)}" if query else url
 
     def quote(self, text: str) -> str:
         """Return a text of the server in one line of limited length, without our token."""

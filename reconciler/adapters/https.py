@@ -117,14 +117,19 @@ def _resolve_address(parts: SplitResult) -> str:
     return addresses[0]
 
 
+def _embedded_address(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """Return the IPv4 address that an IPv6 address leads to, None if it leads to none."""
+    inner = ip.ipv4_mapped or ip.sixtofour
+    if inner is None and any(ip in net for net in _TRANSLATED):
+        return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+    return inner
+
+
 def is_forbidden(address: str) -> bool:
     """Return whether nothing may be read from an IP address."""
     ip: _Ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
-        inner = ip.ipv4_mapped or ip.sixtofour
-        if inner is None and any(ip in net for net in _TRANSLATED):
-            inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
-        ip = inner or ip
+        ip = _embedded_address(ip) or ip
     if ip.is_link_local or ip.is_multicast or ip.is_unspecified:
         return True
     return any(ip.version == net.version and ip in net for net in _METADATA)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.aws.clients import Connect
@@ -114,20 +114,23 @@ class AwsCompute:
         except ReconcilerError as error:
             return [error] * len(requests)
 
-        late = TransientCloudError("EC2 does not list all instances of the batch yet", where=_LIST)
-
         def answer(batch: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
-            launched = self._launcher.find_launched(batch) if batch[0].token in known else ()
-            return (
-                assign_instances(batch, launched, late)
-                if launched
-                else self._launcher.launch(batch)
-            )
+            return self._launch_batch(batch, is_known=batch[0].token in known)
 
         if self._workers == 1 or len(batches) < 2:
-            return [result for batch in batches for result in answer(batch)]
+            return list(chain.from_iterable(map(answer, batches)))
         with ThreadPoolExecutor(self._workers) as pool:
-            return [result for results in pool.map(answer, batches) for result in results]
+            return list(chain.from_iterable(pool.map(answer, batches)))
+
+    def _launch_batch(
+        self, batch: Sequence[Launch], *, is_known: bool
+    ) -> Sequence[LaunchAnswer | Exception]:
+        """Launch one batch, unless EC2 knows its token and shows instances of it."""
+        launched = self._launcher.find_launched(batch) if is_known else ()
+        if not launched:
+            return self._launcher.launch(batch)
+        late = TransientCloudError("EC2 does not list all instances of the batch yet", where=_LIST)
+        return assign_instances(batch, launched, late)
 
     def instances(self) -> Sequence[Instance]:
         """Return every instance whose tags name this fleet and its cluster, by id.

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from reconciler.adapters import processes
 from reconciler.adapters.git.command import (
@@ -163,38 +163,51 @@ def _parse_address(url: str) -> tuple[str, str, str, str]:
     raise UsageError("repository does not exist", where=where, remedy=_REMEDY)
 
 
+def _split_url(url: str, where: str) -> SplitResult:
+    """Return the parts of a URL, whose port can be read."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        # not chained: the message of urlsplit may contain a part of the password
+        what = "the host or the port is malformed"
+        raise UsageError(what, where=where, remedy=_REMEDY) from None
+    return parts
+
+
 def _parse_url(url: str, scheme: str, where: str) -> tuple[str, str, str, str]:
     if scheme == "file":
         return url, "file", "", ""
-    if scheme not in _SCHEMES and scheme not in _UNENCRYPTED:
+    if scheme not in (*_SCHEMES, *_UNENCRYPTED):
         raise UsageError(f"{scheme}:// is not supported", where=where, remedy=_REMEDY)
     try:
         bare_url, user, password = split_credentials(url)
     except ValueError as error:
         raise UsageError(str(error), where=where) from error
-    try:
-        parts = urlsplit(bare_url)
-        is_complete = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        # not chained: the message of urlsplit may contain a part of the password
-        what = "the host or the port is malformed"
-        raise UsageError(what, where=where, remedy=_REMEDY) from None
+    parts = _split_url(bare_url, where)
     userinfo = url.partition("://")[2].rpartition("@")[0]
     if re.search(r"[/?#\s]", userinfo) or parts.query or parts.fragment:
         what = "a repository URL must not contain ?, # or a space, nor / in a password"
         remedy = "percent-encode them (/ is %2F, # is %23, ? is %3F)"
         raise UsageError(what, where=where, remedy=remedy)
-    if not is_complete or not (user + password).isprintable():
+    if not parts.hostname or parts.port == 0:
         raise UsageError("not a repository URL", where=where, remedy=_REMEDY)
     if scheme in _UNENCRYPTED and not is_loopback(parts.hostname or ""):
         what = f"{scheme}:// is not encrypted, so it is allowed only for this machine"
         raise UsageError(what, where=where, remedy="use https or ssh")
+    _check_credentials(scheme, user, password, where)
+    return (url, scheme, "", "") if scheme == "ssh" else (bare_url, scheme, user, password)
+
+
+def _check_credentials(scheme: str, user: str, password: str, where: str) -> None:
+    """Reject credentials that the protocol of a URL cannot use."""
+    if not (user + password).isprintable():
+        raise UsageError("not a repository URL", where=where, remedy=_REMEDY)
     if scheme == "git" and user:
         raise UsageError("git:// does not support users", where=where, remedy="use https or ssh")
     if scheme == "ssh" and password:
         remedy = "use a key (ssh-agent, or GIT_SSH_COMMAND)"
         raise UsageError("ssh does not accept a password in the URL", where=where, remedy=remedy)
-    return (url, scheme, "", "") if scheme == "ssh" else (bare_url, scheme, user, password)
 
 
 @contextmanager

@@ -197,16 +197,19 @@ class Objects:
         if kind != "commit" or content is None or not content.startswith(b"tree "):
             raise self._missing_error(commit)
         head, _, message = content.partition(b"\n\n")
-        fields = [line.partition(" ") for line in head.decode("utf-8", "replace").split("\n")]
+        fields: dict[str, list[str]] = {"committer": [], "author": [], "parent": []}
+        for line in head.decode("utf-8", "replace").split("\n"):
+            name, _, value = line.partition(" ")
+            fields.setdefault(name, []).append(value)
         subject = message.decode("utf-8", "replace").strip().partition("\n")[0]
-        times = [value.rsplit(" ", 2)[-2:][0] for name, _, value in fields if name == "committer"]
-        authors = [value.partition(" <")[0] for name, _, value in fields if name == "author"]
+        committer, author = (next(iter(fields[name]), "") for name in ("committer", "author"))
+        time = committer.rsplit(" ", 2)[-2:][0]
         return Commit(
-            tree=fields[0][2],
-            parents=tuple(value for name, _, value in fields if name == "parent"),
-            committed_at=int(times[0]) if times and _TIME.fullmatch(times[0]) else 0,
+            tree=fields["tree"][0],
+            parents=tuple(fields["parent"]),
+            committed_at=int(time) if _TIME.fullmatch(time) else 0,
             subject=subject[:_SUBJECT_MAX],
-            author=authors[0][:_SUBJECT_MAX] if authors else "",
+            author=author.partition(" <")[0][:_SUBJECT_MAX],
         )
 
     def root(self, commit: str) -> TreeObject:

@@ -242,9 +242,7 @@ def check_publication(branch: str, path: str, author: str, where: str) -> None:
     if named or not _is_branch_name(branch):
         remedy = "use the name of a branch, as in git:snapshots:prod.json"
         raise UsageError(f"{quote_value(branch)} is not a branch", where=where, remedy=remedy)
-    parts = path.split("/")
-    is_odd = not path.isprintable() or any(p in ("", ".", "..") or _is_dot_git(p) for p in parts)
-    if is_odd or path.startswith("-") or ":" in path:
+    if not _is_file_path(path):
         remedy = "use a path from the top of the repository, as in git:snapshots:prod.json"
         raise UsageError(
             f"{quote_value(path)} is not a file of a repository", where=where, remedy=remedy
@@ -257,6 +255,13 @@ def check_publication(branch: str, path: str, author: str, where: str) -> None:
 def _is_dot_git(part: str) -> bool:
     """Return whether some file system would treat the name as ``.git``."""
     return part.lower().rstrip(". ") in (".git", "git~1")
+
+
+def _is_file_path(path: str) -> bool:
+    """Return whether a repository can have a file at a path, and no command reads it otherwise."""
+    if path.startswith("-") or ":" in path or not path.isprintable():
+        return False
+    return not any(part in ("", ".", "..") or _is_dot_git(part) for part in path.split("/"))
 
 
 def _is_branch_name(branch: str) -> bool:

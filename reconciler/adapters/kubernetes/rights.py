@@ -286,13 +286,18 @@ def _writing_rights(rules: _Rules) -> Iterator[_Right]:
 
 
 def _writes(rule: _ResourceRule) -> Iterator[_Right]:
-    resources = rule.resources or ()
-    acting = [r for r in resources if r.endswith(_ACTS_ON_GET) or r == "*/*"]
     for verb in rule.verbs or ():
-        for resource in acting if verb == "get" else () if verb in _READING else resources:
+        for resource in _written_resources(verb, rule.resources or ()):
             for group in rule.groups or ():
                 if (verb, group, resource) not in _HARMLESS:
                     yield _Right(verb, group, resource)
+
+
+def _written_resources(verb: str, resources: Sequence[str]) -> Sequence[str]:
+    """Return the resources that a verb changes, or lets act."""
+    if verb == "get":
+        return [name for name in resources if name.endswith(_ACTS_ON_GET) or name == "*/*"]
+    return () if verb in _READING else resources
 
 
 def _allowed_rights(api: Api) -> set[_Right]:

@@ -141,14 +141,8 @@ class CommandLineRenderer:
         return self._found[tool, least]
 
     def _find_program(self, tool: Tool, least: tuple[int, int]) -> RenderProgram:
-        named = self._programs.get(tool)
-        if named:
-            candidates = [_program_at(named, tool)]
-        else:
-            names = ("kustomize", "kubectl") if tool is Tool.KUSTOMIZE else ("helm",)
-            candidates = [_program_at(p, tool) for name in names for p in self._on_path(name)]
         unusable = ""
-        for program in candidates:
+        for program in self._candidates(tool):
             version = self._version(program, tool)
             if version is not None and version >= least:
                 return program
@@ -161,6 +155,14 @@ class CommandLineRenderer:
             f"`{_INSTEAD[tool]} … | reconciler plan -f -`"
         )
         raise RenderError(message, remedy=remedy, is_missing=True)
+
+    def _candidates(self, tool: Tool) -> list[RenderProgram]:
+        """Return the program that the operator names, or those on PATH."""
+        named = self._programs.get(tool)
+        if named:
+            return [_program_at(named, tool)]
+        names = ("kustomize", "kubectl") if tool is Tool.KUSTOMIZE else ("helm",)
+        return [_program_at(path, tool) for name in names for path in self._on_path(name)]
 
     def _on_path(self, name: str) -> list[str]:
         """Return the programs of that name on PATH; one of the repository is never used."""

@@ -8,6 +8,7 @@ kept on a shelf after every change, so that a process that was killed goes on wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime, timedelta
 from operator import attrgetter
@@ -334,6 +335,14 @@ class EmbeddedCluster:
             self._shelf.write(SHELF_NAME, content)
             self._stored = content
 
+    def _remove_nodes(self, alive: AbstractSet[str], now: datetime) -> None:
+        """Remove the nodes whose instances are not alive, with their pods."""
+        record = self._record
+        record.removed = [identity for identity in record.removed if identity in alive]
+        for name in [n for n, r in record.nodes.items() if r.instance not in alive]:
+            del record.nodes[name]
+            self._pods.remove_from_node(name, now)
+
     def _follow_instances(
         self, claims: Sequence[NodeClaim], instances: Sequence[Instance], now: datetime
     ) -> None:
@@ -341,10 +350,7 @@ class EmbeddedCluster:
         record = self._record
         by_provider = {c.status.provider_id: c for c in claims if c.status.provider_id}
         alive = {i.id: i for i in instances if i.state != "terminated"}
-        record.removed = [identity for identity in record.removed if identity in alive]
-        for name in [n for n, r in record.nodes.items() if r.instance not in alive]:
-            del record.nodes[name]
-            self._pods.remove_from_node(name, now)
+        self._remove_nodes(alive.keys(), now)
         known = {r.instance: r for r in record.nodes.values()}
         for instance in sorted(alive.values(), key=lambda i: i.id):
             claim = by_provider.get(instance.provider_id)

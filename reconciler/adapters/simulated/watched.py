@@ -290,15 +290,7 @@ class WatchedCluster(EmbeddedCluster):
         moved = self._pods.watch_moves()
         snapshot = super().observe(claims, (*instances, *self._first.foreign))
         for key in [key for key in self._record.pods if key in moved]:
-            record, (name, was) = self._record.pods[key], moved[key]
-            if was and was != record.node and was not in self._record.nodes:
-                pod = present_key(key, name)
-                self._notify(
-                    EventKind.POD_EVICTED, f"{pod} lost {was}", was, reason="NodeGone", pod=pod
-                )
-            if record.node and was != record.node:
-                pod = self._pods.key_of(key)
-                self._notify(EventKind.POD_BOUND, f"{pod} on {record.node}", record.node, pod=pod)
+            self._notify_move(key, *moved[key])
         for pod, node in self._pods.preempted:
             message = f"{pod} made room on {node} for a pod of a higher priority"
             self._notify(EventKind.POD_EVICTED, message, node, reason=PREEMPTED, pod=pod)
@@ -359,19 +351,29 @@ class WatchedCluster(EmbeddedCluster):
                 found[record.node] = found.get(record.node, 0) + 1
         return found
 
+    def _has_ended(self, key: str) -> bool:
+        """Return whether a pod that is bound to the life of its node has ended."""
+        pod = self._record.pods.get(key)
+        if pod is None or pod.node not in self._record.nodes:
+            return True
+        return self._pods.has_left(key, self._clock.now())
+
+    def _notify_move(self, key: str, name: str, was: str) -> None:
+        """Notify about a pod that was called ``name`` on the node ``was``, and is elsewhere now."""
+        node = self._record.pods[key].node
+        if was and was != node and was not in self._record.nodes:
+            pod = present_key(key, name)
+            self._notify(
+                EventKind.POD_EVICTED, f"{pod} lost {was}", was, reason="NodeGone", pod=pod
+            )
+        if node and was != node:
+            pod = self._pods.key_of(key)
+            self._notify(EventKind.POD_BOUND, f"{pod} on {node}", node, pod=pod)
+
     def _current_workloads(self) -> Workloads:
         """Return the workloads without the pods that ended with their node."""
         workloads, node_bound = self._all_workloads(), self._first.node_bound
-        if not node_bound:
-            return workloads
-        record = self._record
-        ended = frozenset(
-            key
-            for key in node_bound
-            if (pod := record.pods.get(key)) is None
-            or pod.node not in record.nodes
-            or self._pods.has_left(key, self._clock.now())
-        )
+        ended = frozenset(filter(self._has_ended, node_bound))
         if not ended:
             return workloads
         known = self._cached_workloads

@@ -22,6 +22,7 @@ from reconciler.model.karpenter.nodeclass import (
     MetadataOptions,
 )
 from reconciler.model.karpenter.nodepool import requirements_of
+from reconciler.model.karpenter.requirements import Requirements
 from reconciler.model.resources import MILLI, parse_quantity
 from reconciler.model.settings import (
     FeatureGate,
@@ -287,9 +288,17 @@ def _placement(claim: NodeClaim, group: PlacementGroup | None) -> Mapping[str, o
     dedicated = tenancy.has("dedicated") and not tenancy.has("default")
     placement: dict[str, object] = {"Tenancy": "dedicated" if dedicated else "default"}
     if group is not None and (group.id or group.name):
-        placement.update({"GroupId": group.id} if group.id else {"GroupName": group.name})
-        if group.strategy == PlacementStrategy.PARTITION and _PARTITION in allowed:
-            partitions = [str(n) for n in range(1, group.partition_count + 1)]
-            fitting = sorted(p for p in partitions if allowed.requirement_on(_PARTITION).has(p))
-            placement.update({"PartitionNumber": int(fitting[0])} if fitting else {})
+        placement |= {"GroupId": group.id} if group.id else {"GroupName": group.name}
+        partition = _partition_in(group, allowed)
+        if partition is not None:
+            placement["PartitionNumber"] = partition
     return placement
+
+
+def _partition_in(group: PlacementGroup, allowed: Requirements) -> int | None:
+    """Return the partition that the requirements select, None if they select none."""
+    if group.strategy != PlacementStrategy.PARTITION or _PARTITION not in allowed:
+        return None
+    wanted = allowed.requirement_on(_PARTITION)
+    partitions = sorted(str(number) for number in range(1, group.partition_count + 1))
+    return next((int(partition) for partition in partitions if wanted.has(partition)), None)

@@ -22,8 +22,10 @@ from reconciler.adapters.aws.launch.launchtemplate import template_data
 from reconciler.adapters.aws.nodeclass.images import Build, Types, build_of
 from reconciler.adapters.aws.tags import shared_tags, tag_specification
 from reconciler.model.errors import CloudError
+from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import requirements_of
+from reconciler.model.karpenter.requirements import Requirement
 from reconciler.model.settings import ClusterKind, FeatureGate, MinValuesPolicy, Settings
 from reconciler.ports.cloud import Launch, LaunchOption
 
@@ -141,12 +143,7 @@ class _LaunchPlan:
         names = dict.fromkeys(option.instance_type for option in options)
         kinds = [kind for kind in map(self.types, names) if kind is not None]
         for requirement in with_min_values:
-            values = {
-                value
-                for kind in kinds
-                for value in kind.requirements.requirement_on(requirement.key).values
-                if requirement.has(value)
-            }
+            values = _values_in(kinds, requirement)
             assert requirement.min_values is not None
             if len(values) < requirement.min_values:
                 raise CloudError(
@@ -233,3 +230,13 @@ def _first_names(names: Iterable[str]) -> str:
     unique = list(dict.fromkeys(names))
     more = f" and {len(unique) - 3} more" if len(unique) > 3 else ""
     return ", ".join(unique[:3]) + more
+
+
+def _values_in(kinds: Iterable[InstanceType], requirement: Requirement) -> set[str]:
+    """Return the values of a label that the types have, and the requirement allows."""
+    return {
+        value
+        for kind in kinds
+        for value in kind.requirements.requirement_on(requirement.key).values
+        if requirement.has(value)
+    }

@@ -227,8 +227,7 @@ class ImageFinder:
                 filters.append({"Name": "name", "Values": [term.name]})
             if term.id or term.ssm_parameter or not filters:
                 continue
-            owners = [term.owner] if term.owner else ["self", "amazon"] if term.name else []
-            rows = self._describe_images(filters, owners=owners)
+            rows = self._describe_images(filters, owners=_owners_of(term))
             found += [_Candidate(row, (arch,)) for row, arch in rows]
         return found
 
@@ -292,3 +291,10 @@ class ImageFinder:
             ) from error
         version: str = answer["cluster"]["version"]
         return version
+
+
+def _owners_of(term: SelectorTerm) -> list[str]:
+    """Return whose images count: anybody may give an image a name that others use."""
+    if term.owner:
+        return [term.owner]
+    return ["self", "amazon"] if term.name else []
