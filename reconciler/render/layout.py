@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from reconciler.model.text.counting import format_count
+from reconciler.model.text.quoting import shorten_middle
 from reconciler.model.text.visible import Painted
 
 _CODES: Final = {
@@ -18,6 +19,7 @@ _CODES: Final = {
 }
 
 _COLUMN_MIN: Final = 24
+_WORD_MAX: Final = 2_000
 
 
 class Canvas:
@@ -95,6 +97,8 @@ class Canvas:
 def wrap(text: str, width: int, hanging: int = 0) -> list[str]:
     """Return the text in lines of at most ``width``; a longer word is on a line of its own.
 
+    The middle of a word that is longer than any name is left out.
+
     A no-break space does not break, and is written as a plain one.
     The standard library's ``textwrap`` does more, breaks at hyphens, and costs a regex to load.
     """
@@ -103,6 +107,7 @@ def wrap(text: str, width: int, hanging: int = 0) -> list[str]:
     for word in text.replace("\n", " ").split(" "):
         if not word:
             continue
+        word = shorten_middle(word, _WORD_MAX)
         room = width - (hanging if lines else 0)
         if current and len(current) + 1 + len(word) > room:
             lines.append(current)

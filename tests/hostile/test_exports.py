@@ -9,6 +9,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler.cli.output.sarif import render_sarif
 from reconciler.inspection.costs import costs_csv, to_csv
@@ -17,6 +19,7 @@ from reconciler.model.notification import NoticeKind, Webhook, WebhookFormat
 from reconciler.notifications.delivery import TEXT_MAX, webhook_request
 from reconciler.notifications.notices import Notice
 from reconciler.observed.allocation import Grouping, WorkloadCost
+from reconciler.web.metrics import CallMetrics
 from tests.hostile.threats import Threat, attack
 
 FORMULAS = (
@@ -113,3 +116,18 @@ def test_no_message_of_a_finding_contains_a_link(text: str) -> None:
     (result,) = json.loads(render_sarif([finding]))["runs"][0]["results"]
     assert "](" not in result["message"]["text"]
     assert "evil.example" in result["message"]["text"] or "evil" not in text
+
+
+@attack(Threat.OUTPUT, "a name in a label of a metric that begins a line of its own")
+@pytest.mark.parametrize(
+    "text", ['x"} 1\nreconciler_evil 5\n', "\\", "a\r\n# EOF", "\u2028b 1", "{"]
+)
+def test_no_label_of_a_metric_begins_a_line(text: str) -> None:
+    registry = CollectorRegistry()
+    CallMetrics(registry).record_call(text, text, text, 1)
+    families = list(text_string_to_metric_families(generate_latest(registry).decode()))
+    samples = [sample for family in families for sample in family.samples]
+    assert {
+        sample.name.removeprefix("reconciler_api_call").split("_")[0] for sample in samples
+    } == {"s", ""}
+    assert {sample.labels["operation"] for sample in samples} == {text}

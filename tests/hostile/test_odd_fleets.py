@@ -15,6 +15,7 @@ from reconciler.model.diagnostics import TEXT_MAX
 from reconciler.source.schema import check_schema
 from tests.cli.sourcefolders import CLASS, POOL, WEB
 from tests.hostile.threats import Threat, attack
+from tests.repositories import commit_all, init
 from tests.yamltext import load as read_yaml
 
 Capture = pytest.CaptureFixture[str]
@@ -91,3 +92,45 @@ def test_containers_of_one_name_are_not_an_internal_error(tmp_path: Path, capsys
     )
     assert main(["validate", str(tmp_path)]) in (0, 3)
     assert "internal error" not in capsys.readouterr().err
+
+
+@attack(Threat.OUTPUT, "a name of a hundred thousand characters in a cluster, on a terminal")
+@pytest.mark.parametrize("field", ["name", "namespace"])
+def test_a_line_of_a_plan_is_short_whatever_it_names(
+    field: str, tmp_path: Path, capsys: Capture
+) -> None:
+    """Guard: ``_WORD_MAX`` in ``wrap``."""
+    write(tmp_path)
+    pod = {
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "a", "namespace": "b", "uid": "1", field: LONG},
+        "spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "900"}}}]},
+        "status": {
+            "phase": "Pending",
+            "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}],
+        },
+    }  # fmt: skip
+    snapshot = tmp_path.parent / f"{tmp_path.name}.json"
+    snapshot.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [pod]}))
+    assert main(["plan", str(tmp_path), "--snapshot", str(snapshot)]) in (0, 2)
+    out = capsys.readouterr().out
+    assert "aaaa" in out
+    assert max(map(len, out.splitlines())) < 3 * TEXT_MAX
+
+
+@attack(Threat.HIDDEN, "files and folders whose names differ in their case only")
+@pytest.mark.parametrize("at_commit", [True, False])
+def test_names_that_differ_in_case_are_all_read(
+    at_commit: bool, tmp_path: Path, capsys: Capture
+) -> None:
+    init(tmp_path)
+    write(tmp_path)
+    for number, name in enumerate(("Pool.yaml", "A/pool.yaml", "a/pool.yaml")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(POOL.replace("name: general", f"name: general-{number}"))
+    commit_all(tmp_path)
+    main(["plan", str(tmp_path), "-o", "json", *(["--ref", "HEAD"] if at_commit else [])])
+    plan = json.loads(capsys.readouterr().out)
+    assert "general-0" in json.dumps(plan)
+    main(["validate", str(tmp_path)])
+    assert "4 NodePools" in capsys.readouterr().out

@@ -90,3 +90,23 @@ def test_a_tag_does_not_replace_the_branch_of_a_daemon(
     for ref in (f"refs/heads/{branch}", head):
         assert remote_head(url, ref) == head
         assert with_clone(url, ref, cache, lambda _, commit: commit) == head
+
+
+@attack(Threat.HIDDEN, "so many fleets that GitHub shows no summary of the job at all")
+def test_the_summary_of_a_job_has_a_limit(
+    fleet: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summary = tmp_path / "summary"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    for name in ("b", "c"):
+        (fleet / name).mkdir()
+        for file in ("reconciler.yaml", "pool.yaml", "class.yaml"):
+            text = (fleet / file).read_text().replace("shop", name)
+            (fleet / name / file).write_text(text)
+    commit_all(fleet)
+    monkeypatch.setattr("reconciler.cli.commands.environment.ci.SUMMARY_BYTES_MAX", 3_000)
+    words = ["ci", "--base", "refs/remotes/origin/main", "--out", str(tmp_path / "out")]
+    assert main([*words, "b", "c"]) == 0
+    text = summary.read_text()
+    assert len(text) < 3_100
+    assert "1 more fleet: the folder of the plans has all of them." in text

@@ -18,10 +18,12 @@ from typing import Any
 
 import pytest
 
+from reconciler.adapters.git.trees import FolderTree
 from reconciler.adapters.rendering.isolation import RunLimits, run_isolated
 from reconciler.adapters.rendering.tools import CommandLineRenderer
 from reconciler.cli.main import main
 from reconciler.desired.sources.gitops import Tool
+from reconciler.desired.sources.tree import files_below
 from reconciler.ports.rendering import RenderBuild, RenderError
 from tests.cli.sourcefolders import BASE, CHART, CLASS, POOL, below, write
 from tests.hostile.threats import Threat, attack
@@ -525,6 +527,20 @@ def test_a_listed_source_stays_in_the_repository(
     (work / "linked").symlink_to(tmp_path)
     write(work, {"reconciler.yaml": f"sources: [{{{kind}: {path}}}]\n", "a.yaml": CLASS})
     assert "outside-source" in [f["code"] for f in findings(capsys)]
+
+
+@attack(Threat.SECRETS, "git's own folder in other letters, where a file system ignores their case")
+@pytest.mark.parametrize("name", [".git", ".GIT", ".Git"])
+def test_no_source_reads_the_folder_of_git(
+    name: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guard: ``is_git_folder``. The names differ where this test runs."""
+    (work / name).mkdir(exist_ok=True)
+    (work / name / "token.yaml").write_text(POOL.replace("general", SECRET))
+    write(work, BASE | {"kustomization.yaml": f"resources: [base, {name}/token.yaml]\n"})
+    assert "outside-source" in [f["code"] for f in findings(capsys)]
+    tree = FolderTree(str(work))
+    assert not [path for path in files_below(tree, ".") if path.casefold().startswith(".git")]
 
 
 GENERATOR = (

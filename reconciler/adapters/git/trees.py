@@ -10,7 +10,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.git.repository import find_repository
-from reconciler.desired.sources.tree import OutsideTreeError, TreeEntry, TreeLimitError
+from reconciler.desired.sources.tree import (
+    OutsideTreeError,
+    TreeEntry,
+    TreeLimitError,
+    is_git_folder,
+)
 from reconciler.source.document import LIMITS
 from reconciler.source.resource import CONFIG_FILES
 
@@ -92,7 +97,7 @@ class FolderTree:
         is_inside = real == self._top or real.startswith(self._top.rstrip(os.sep) + os.sep)
         if not is_inside:
             raise OutsideTreeError(path)
-        if ".git" in os.path.relpath(real, self._top).split(os.sep):
+        if any(is_git_folder(part) for part in os.path.relpath(real, self._top).split(os.sep)):
             raise OutsideTreeError(path)
         return real
 

@@ -85,7 +85,7 @@ def files_below(tree: Tree, folder: str, most: int = FILES_MAX) -> Iterator[str]
         below: list[tuple[str, int]] = []
         for name, is_folder in tree.entries(here) or ():
             path = posixpath.normpath(posixpath.join(here, name))
-            if name == ".git":
+            if is_git_folder(name):
                 continue
             if is_folder:
                 below.append((path, depth + 1))
@@ -118,6 +118,11 @@ def folders_below(tree: Tree, top: str) -> Iterator[str]:
         if count > LISTED_MAX:
             raise TreeLimitError(f"more than {LISTED_MAX} folders")
         stack.extend(reversed(below))
+
+
+def is_git_folder(name: str) -> bool:
+    """Return whether a name is git's own folder, where file systems ignore the case of names."""
+    return name.casefold() == ".git"
 
 
 class CopiedFiles:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
+SUMMARY_BYTES_MAX: Final = 1_000_000
+"""The largest summary of a job; GitHub allows 1 MiB."""
 _OUT = "reconciler-plans"
 _REMOTES: Final = "refs/remotes/"
 
@@ -132,8 +134,21 @@ def _print_reviews(reviews: Sequence[Review], fleets: Sequence[str], base: str |
         if review.error:
             print(f"Error: {one_line(f'{review.fleet}: {review.error}')}", file=sys.stderr)
     nothing = "No fleet changed." if fleets else f"No fleet found: {_NO_FLEET}."
-    text = "\n".join(one.markdown for one in reviews) or f"{nothing}\n"
-    append_to_file("GITHUB_STEP_SUMMARY", text)
+    append_to_file("GITHUB_STEP_SUMMARY", _summary(reviews) or f"{nothing}\n")
+
+
+def _summary(reviews: Sequence[Review]) -> str:
+    """Return the summary of the job; GitHub shows none that is larger than its limit."""
+    parts: list[str] = []
+    size = 0
+    for number, review in enumerate(reviews):
+        size += len(review.markdown.encode("utf-8", "replace")) + 1
+        if size > SUMMARY_BYTES_MAX:
+            rest = format_count(len(reviews) - number, "more fleet")
+            parts.append(f"{rest}: the folder of the plans has all of them.\n")
+            break
+        parts.append(review.markdown)
+    return "\n".join(parts)
 
 
 def _set_outputs(reviews: Sequence[Review], code: int) -> None:
