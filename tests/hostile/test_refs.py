@@ -92,7 +92,7 @@ def test_a_tag_does_not_replace_the_branch_of_a_daemon(
         assert with_clone(url, ref, cache, lambda _, commit: commit) == head
 
 
-@attack(Threat.HIDDEN, "so many fleets that GitHub shows no summary of the job at all")
+@attack(Threat.HIDDEN, "more fleets than a summary of GitHub has room for, which then shows none")
 def test_the_summary_of_a_job_has_a_limit(
     fleet: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

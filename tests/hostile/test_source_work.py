@@ -139,6 +139,41 @@ def test_finding_the_files_of_all_sources_has_a_limit_of_steps(
         assert message.endswith("finding its files takes more than 50,000 steps")
 
 
+@attack(Threat.RENDERING, "a kustomization that names one patch a hundred thousand times")
+def test_the_references_of_a_kustomization_are_counted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reconciler.desired.sources.kustomization.REFERENCES_MAX", 50)
+    text = f"resources: [base]\npatches: [{'{path: p.yaml}, ' * 51}]\n"
+    files = BASE | {"kustomization.yaml": text, "p.yaml": POOL}
+    assert messages(capsys, files) == [
+        "the source is too large: more than 50 references in a kustomization"
+    ]
+
+
+@attack(Threat.RENDERING, "dependencies of a chart by the thousands, or that multiply")
+@pytest.mark.parametrize("is_nested", [True, False])
+def test_the_dependencies_of_a_chart_are_counted(
+    is_nested: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reconciler.desired.sources.chart.DEPENDENCIES_MAX", 30)
+    first = 6 if is_nested else 31
+    charts = {
+        folder: "name: a\nversion: 0.1.0\ndependencies:\n"
+        + "".join(f"- {{name: d{n}, repository: 'file://../{other}'}}\n" for n in range(count))
+        for folder, other, count in (
+            ("a", "b", first),
+            ("b", "c", 6),
+            ("c", "", 0),
+        )
+    }
+    files = {f"{folder}/Chart.yaml": text for folder, text in charts.items()}
+    listed = "sources: [{chart: a}]\n"
+    assert messages(capsys, files | {"reconciler.yaml": listed, "all.yaml": POOL}) == [
+        "the source is too large: more than 30 dependencies"
+    ]
+
+
 @attack(Threat.RENDERING, "links of a folder to itself, which multiply with each level")
 def test_links_that_multiply_end_at_a_limit(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (work / "d").mkdir()

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reconciler.backtest.captures.reading import read_capture
 from reconciler.cli.main import main
+from reconciler.model.errors import ReconcilerError
 from tests.cli.sourcefolders import CLASS, POOL, below, write
+from tests.cli.test_trace_captures import capture, change, created, deployment, event, job
+from tests.cli.test_trace_captures import lines as as_log
+from tests.hostile.test_scheduler_files import places
 from tests.hostile.threats import Threat, attack
 from tests.placement.builders import TYPES
 
@@ -83,3 +90,42 @@ def test_items_that_are_no_list_are_an_error_of_one_line(
     assert "internal error" not in capsys.readouterr().err
     assert main(["plan", "-f", "objects.json"]) != 0
     assert "internal error" not in capsys.readouterr().err
+
+
+ODD_VALUES = (
+    *(None, True, -1, 1e308, 10**400, "", "\x1b[2J\n", "\ud800", [], {}, [[]], {"a": None}),
+    *("0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "1970-01-01T00:00:00+99:99"),
+)
+CAPTURES: dict[str, tuple[list[dict[str, Any]], Callable[[list[dict[str, Any]]], bytes]]] = {
+    "an audit log": ([created(0, "a"), event(4, "create", "a", "binding")], as_log),
+    "a capture of kubereplay": (
+        [deployment(0, "a", 3), job(3, parallelism=3, completions=2), change(9, "a", replicas=1)],
+        lambda events: capture(*events),
+    ),
+}
+
+
+@attack(Threat.EXHAUSTION, "an odd value anywhere in an audit log, or in a capture of kubereplay")
+@pytest.mark.parametrize("kind", CAPTURES)
+def test_an_odd_capture_is_a_trace_or_an_error_of_one_line(kind: str) -> None:
+    events, form = CAPTURES[kind]
+    for path in places(events):
+        if not path:
+            continue
+        for odd in ODD_VALUES:
+            data = copy.deepcopy(events)
+            at: Any = data
+            for step in path[:-1]:
+                at = at[step]
+            at[path[-1]] = odd
+            lines = report_of(form(data))
+            assert all(len(line) < 2_000 for line in lines)
+
+
+def report_of(content: bytes) -> list[str]:
+    """Return the report on a capture, or why it cannot be read, in one line."""
+    try:
+        found = read_capture(content, "x.json")
+    except ReconcilerError as error:
+        return [str(error).replace("\n", "x" * 2_000)]
+    return found[1].splitlines() if found is not None else []

@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from reconciler.desired.sources.addresses import foreign_schema
-from reconciler.desired.sources.tree import CopiedFiles, OutsideTreeError, Tree, join_path
+from reconciler.desired.sources.tree import (
+    CopiedFiles,
+    OutsideTreeError,
+    Tree,
+    TreeLimitError,
+    join_path,
+)
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict, as_list, as_text
 from reconciler.model.text.counting import format_list
@@ -20,13 +26,16 @@ from reconciler.source.finding import field_path
 
 CHART: Final = "Chart.yaml"
 _NESTING_MAX: Final = 5
+DEPENDENCIES_MAX: Final = 500
+"""The maximum number of dependencies of a chart, with those of its dependencies."""
 _LOCAL: Final = "file://"
 _FOLDER_NAME: Final = re.compile(r"[\w-][\w.-]*")
 _OTHER_VALUES: Final = re.compile(
     r"/ci/[\w.-]+\.ya?ml$|/(?:values[-._][\w.-]+|[\w.-]+[-._]values|examples?)\.ya?ml$"
 )
 _PRINTED: Final = re.compile(rb"\{\{-?\s*\.Values\.([A-Za-z_][\w.]*)\s*(?:\|\s*quote\s*)?-?\}\}")
-_TESTED: Final = rb"\{\{-?\s*(?:else )?(?:if|with|range)\b[^}]*\.Values\."
+_TESTS: Final = re.compile(rb"\{\{-?\s*(?:else )?(?:if|with|range)\b([^}]*)")
+_TESTED: Final = re.compile(rb"\.Values\.([A-Za-z_][\w.]*)")
 _VALUES_SHOWN: Final = 5
 MAKES_NODES: Final = re.compile(rb"^kind: [\"']?(?:NodePool|EC2NodeClass)\b", re.MULTILINE)
 
@@ -40,6 +49,7 @@ class ChartFiles:
     copied: CopiedFiles = field(default_factory=CopiedFiles)
     findings: list[Diagnostic] = field(default_factory=list)
     name: str = ""
+    dependencies: int = 0
 
     def complete_dependencies(self, folder: str, origin: str, depth: int = 0) -> None:
         """Copy the local dependencies of a chart, and leave out missing ones.
@@ -59,6 +69,9 @@ class ChartFiles:
         kept: list[object] = []
         declared = data.get("dependencies")
         for number, one in enumerate(as_list(declared)):
+            self.dependencies += 1
+            if self.dependencies > DEPENDENCIES_MAX:
+                raise TreeLimitError(f"more than {DEPENDENCIES_MAX} dependencies")
             if not isinstance(one, dict) or self._add_dependency(folder, origin, one, depth):
                 kept.append(one)
                 continue
@@ -143,7 +156,8 @@ class ChartFiles:
         for name, content in sorted(files.items()):
             if name.startswith(f"{templates}/") and MAKES_NODES.search(content):
                 names = (found[1].decode() for found in _PRINTED.finditer(content))
-                missing |= {n: None for n in names if not _is_set(n, defaults, content)}
+                tested = _tested_values(content)
+                missing |= {n: None for n in names if n not in tested and not _is_set(n, defaults)}
         if missing:
             needed = format_list(missing, _VALUES_SHOWN)
             message = f"{_display_name(shown)} has no value for {needed}, which its nodes need"
@@ -189,10 +203,18 @@ def empty_chart(
     yield Diagnostic(Severity.WARNING, "empty-chart", message, place, hint=hint)
 
 
-def _is_set(name: str, values: object, template: bytes) -> bool:
-    """Return whether a chart has a value, or whether its template tests it."""
-    if re.search(_TESTED + re.escape(name.encode()) + rb"\b", template):
-        return True
+def _tested_values(template: bytes) -> set[str]:
+    """Return the names of the values that a template tests, and of those that contain them."""
+    found: set[str] = set()
+    for test in _TESTS.finditer(template):
+        for match in _TESTED.finditer(test[1]):
+            parts = match[1].decode("ascii", "replace").split(".")
+            found |= {".".join(parts[:end]) for end in range(1, len(parts) + 1)}
+    return found
+
+
+def _is_set(name: str, values: object) -> bool:
+    """Return whether a chart has a value."""
     for key in name.split("."):
         if not isinstance(values, dict):
             return False

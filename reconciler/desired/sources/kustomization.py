@@ -12,6 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, NamedTuple
 
 from reconciler.desired.sources.addresses import (
@@ -56,6 +57,8 @@ _REMOTE: Final = re.compile(
     r"(?:github\.com|gitlab\.com|bitbucket\.org)/"
 )
 _KUSTOMIZATIONS_MAX: Final = 500
+REFERENCES_MAX: Final = 5_000
+"""The maximum number of files and folders that one kustomization names, with repetitions."""
 
 
 class Reference(NamedTuple):
@@ -203,7 +206,7 @@ def _read_kustomization(tree: MeteredTree, folder: str, found: Closure) -> list[
     for finding in _refused_fields(document, data, folder):
         found.findings.append(finding[1])
         dropped.append(finding[0])
-    for reference in references(data):
+    for reference in _limited_references(data):
         if folder in found.plugins and reference.may_be_folder:
             reference = reference._replace(is_plugin=True)
         target = _add_reference(tree, folder, reference, document, found)
@@ -217,6 +220,18 @@ def _read_kustomization(tree: MeteredTree, folder: str, found: Closure) -> list[
     found.add_load(folder, len(content), folders)
     found.copied.add(path, _rewrite(data, content, dropped, is_root=folder == found.root))
     return folders
+
+
+def _limited_references(data: JsonDict) -> list[Reference]:
+    """Return what ``references`` yields.
+
+    Raises:
+        TreeLimitError: it is too much.
+    """
+    named = list(islice(references(data), REFERENCES_MAX + 1))
+    if len(named) > REFERENCES_MAX:
+        raise TreeLimitError(f"more than {REFERENCES_MAX:,} references in a kustomization")
+    return named
 
 
 def references(data: JsonDict) -> Iterator[Reference]:
