@@ -26,6 +26,7 @@ from reconciler.initialization.refused import (
     leave_out_refused,
     note_refused,
 )
+from reconciler.initialization.volumes import leave_out_open_volumes
 from reconciler.model.diagnostics import Severity
 from reconciler.model.json import JsonDict, as_list
 from reconciler.model.text.nearest import nearest
@@ -62,6 +63,7 @@ def complete(found: Collection, known: dict[str, str], name: str) -> None:
     """Complete the objects, with the ``known`` values of placeholders and the cluster's name."""
     _leave_out_unknown_fields(found)
     _leave_out_open_collections(found, known)
+    leave_out_open_volumes(found, known)
     _assume_zones(found, known)
     _assume_images(found, known)
     _leave_out_patterns(found, known)

@@ -25,7 +25,8 @@ from reconciler.desired.sources.detection import (
     overlays_of,
 )
 from reconciler.desired.terraform.environments import ASSUMED
-from reconciler.desired.terraform.modules import CONDITION, DISABLED, FoundText
+from reconciler.desired.terraform.modules import DISABLED, FoundText
+from reconciler.desired.terraform.rendered import CONDITION
 from reconciler.desired.terraform.variables import SEVERAL
 from reconciler.initialization.charts import (
     NO_CHARTS,

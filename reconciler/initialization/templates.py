@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import islice
@@ -26,6 +26,7 @@ from reconciler.desired.terraform.modules import (
     find_objects,
     script_objects,
 )
+from reconciler.desired.terraform.rendered import without_directives
 from reconciler.desired.terraform.variables import SEVERAL, VALUES
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.source.document import LIMITS, Document, parse_documents
@@ -119,22 +120,34 @@ def read_templates(
         lambda stated: _availability_zones(region or stated),
         list_files=cache(partial(_list_files, top)), takes_disabled=takes_disabled,
     )  # fmt: skip
+    unused, left_out = _unused_templates(texts, terraform.used_files)
     found = TemplateObjects(
         files=_text_files([*terraform.texts, *_objects_in(texts, _SCRIPTS)]),
-        unused=_text_files(
-            FoundText(path, 1, text)
-            for path, text in _with_ending(texts, (*TEMPLATES, *_OTHER_TEMPLATES)).items()
-            if path not in terraform.used_files
-        ),
+        unused=unused,
         used=terraform.used_files,
         settings=terraform.settings,
         releases=terraform.releases,
-        findings=_relevant_findings(terraform, modules),
+        findings=[*_relevant_findings(terraform, modules), *left_out],
         has_disabled=terraform.has_disabled,
     )
     if not found.files and not found.unused:
         found.files += _text_files(_objects_in(texts, _PAGES))
     return found
+
+
+def _unused_templates(
+    texts: Mapping[str, str], used: Collection[str]
+) -> tuple[list[SourceFile], list[Diagnostic]]:
+    """Return the templates of nodes that nothing renders, and what is left out of them."""
+    found: list[FoundText] = []
+    findings: list[Diagnostic] = []
+    for path, text in _with_ending(texts, (*TEMPLATES, *_OTHER_TEMPLATES)).items():
+        if path in used or not _KIND.search(text):
+            continue
+        made, left_out = without_directives(path, text)
+        found.append(FoundText(path, 1, made, is_verbatim=made == text))
+        findings += left_out
+    return _text_files(found), findings
 
 
 def _with_ending(texts: Mapping[str, str], endings: tuple[str, ...]) -> dict[str, str]:

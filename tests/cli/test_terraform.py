@@ -1198,3 +1198,45 @@ def test_a_variable_without_a_value_has_its_default_in_comparisons_alone(
     write(work, {"given/main.tf": text, "given/terraform.tfvars": stated})
     init()
     assert taken()["EC2NodeClass default"]["amiFamily"] == family
+
+
+OPEN_CLASS = CLASS.replace(
+    "  subnetSelectorTerms: [{tags: {a: b}}]\n",
+    "  subnetSelectorTerms:\n%{ for id in subnets ~}\n    - id: ${id}\n%{ endfor ~}\n"
+    "  blockDeviceMappings:\n    - deviceName: /dev/xvda\n      ebs:\n"
+    "        volumeSize: ${size}Gi\n        volumeType: ${type}\n        iops: ${iops}\n",
+)
+
+
+def test_a_template_that_a_script_applies_has_the_values_of_its_module(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        'locals {\n  class = templatefile("${path.module}/class.yaml.tpl", '
+        '{ subnets = ["subnet-1", "subnet-2"], size = 80, type = "gp3", iops = 3000 })\n}\n'
+        'resource "null_resource" "class" {\n  provisioner "local-exec" {\n'
+        "    command = \"echo '${local.class}' | kubectl apply -f -\"\n  }\n}\n"
+    )
+    write(work, {"given/class.yaml.tpl": OPEN_CLASS, "given/main.tf": text + heredoc(POOL)})
+    assert init() == 0
+    spec = taken()["EC2NodeClass default"]
+    assert spec["subnetSelectorTerms"] == [{"id": "subnet-1"}, {"id": "subnet-2"}]
+    assert spec["blockDeviceMappings"][0]["ebs"] == {
+        "volumeSize": "80Gi", "volumeType": "gp3", "iops": 3000,
+    }  # fmt: skip
+
+
+def test_a_template_with_loops_that_nothing_renders_has_each_part_once(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Settings of volumes that no plan depends on are left out, and a size is assumed."""
+    more = "%{ if tagged ~}\n  tags: {a: b}\n%{ endif ~}\n"
+    write(work, {"given/class.yaml.tpl": OPEN_CLASS + more, "given/pool.yaml": POOL})
+    assert init() == 0
+    printed = capsys.readouterr().out
+    spec = taken()["EC2NodeClass default"]
+    assert spec["subnetSelectorTerms"] == [{"id": "${subnets[*]}"}]
+    assert spec["blockDeviceMappings"][0]["ebs"] == {"volumeSize": "20Gi"}
+    assert 'a part is left out, because "tagged" is not known' in printed
+    assert "volumeSize is not known; assumed: 20Gi" in printed
+    assert "volumeType, iops are not known; left out" in printed

@@ -29,6 +29,7 @@ from reconciler.desired.terraform.instances import (
     multiplier,
 )
 from reconciler.desired.terraform.releases import read_release
+from reconciler.desired.terraform.rendered import left_out_parts, templates_in_locals
 from reconciler.desired.terraform.scope import ListFiles, ModuleCall, ModuleScope, ReadFile
 from reconciler.desired.terraform.types import defaults_of, with_defaults
 from reconciler.desired.terraform.variables import values_files
@@ -52,8 +53,6 @@ _DEPTH: Final = 4
 """How many calls deep values are passed on, and how deep a heredoc in others is read."""
 DISABLED: Final = "disabled-resource"
 """The code of a finding on a resource without instances that is taken over all the same."""
-CONDITION: Final = "unknown-condition"
-"""The code of a finding on a part of a template that is left out."""
 _NONE: Final = Attribute("", 0)
 
 
@@ -117,6 +116,11 @@ def _read_module(
             _FileReader(path, files[path], file, scope, found).read()
         except (HclError, RecursionError) as error:  # a part of it that is a text of its own
             found.findings.append(_not_terraform(path, error))
+    for path, text, here in templates_in_locals(scope):
+        if _OBJECT.search(text):
+            scope.used_files.append(path)
+            _note_left_out("a template of a local value", here, Place(path, 1, 1), found)
+            found.texts.append(FoundText(path, 1, text, is_verbatim=False))
     found.used_files |= set(scope.used_files)
 
 
@@ -301,8 +305,7 @@ class _FileReader:
                     self._read_manifest(block, attribute)
             if kind in _FILES and "content" in block.attributes:
                 covered += self._read_written_file(block)
-            if kind == "helm_release":
-                covered += self._read_release(block)
+            covered += self._read_release(block) if kind == "helm_release" else []
         self._read_heredocs(covered)
         _read_documents(self.file, self.scope, self.found)
 
@@ -421,10 +424,7 @@ def _manifest(
 
 def _note_left_out(what: str, scope: ModuleScope, place: Place, found: FoundObjects) -> None:
     """Note the parts of a template whose conditions are not known."""
-    for condition in dict.fromkeys(scope.left_out):
-        message = f"{what}: a part is left out, because {quote_value(condition[:80])} is not known"
-        hint = "write the part by hand if it applies, or pass the output of `terraform show -json`"
-        found.warn(message, place, hint, code=CONDITION)
+    found.findings += left_out_parts(what, scope.left_out, place)
     scope.left_out.clear()
 
 
