@@ -218,9 +218,9 @@ class AtRest(Part, frozen=True, kw_only=True):
     whether the planner alone continued both fleets, without latencies; ``difference`` then includes
     the error of that.
 
-    Over several seeds, costs are means and ``replaced`` is a rounded mean; ``range`` is that of
-    ``after``, and ``difference`` that of ``per_hour``. The other fields, and the numbers of nodes
-    and their types, are of the seed that is closest to the means.
+    Over several seeds, costs are means; ``range`` is that of ``after``, and ``difference`` that of
+    ``per_hour``. The other fields, and all numbers of nodes and their types, are of the seed that
+    is closest to the means: a rollout that replaces 8 of 9 nodes must be one that a run had.
     """
 
     before: FleetAtRest
@@ -320,7 +320,6 @@ def combine_seeds(changes: Sequence[AtRest]) -> AtRest:
         per_month=round(difference.mean * HOURS_A_MONTH, 9),
         range=after,
         difference=difference,
-        replaced=round(mean_of([change.replaced for change in changes])),
         by_node_pool=_mean_pools([change.by_node_pool for change in changes], closest.by_node_pool),
         shares=mean_shares([change.shares for change in changes]),
     )
