@@ -172,15 +172,33 @@ def test_a_schema_reads_nothing_outside_itself(
     assert listener.connections == 0
 
 
-@attack(Threat.RENDERING, "a Helm that reads the schemas of packed dependencies in any case")
-@pytest.mark.parametrize("version", ["v3.8.0", "v3.15.4"])
-def test_a_helm_that_cannot_leave_out_schemas_is_not_used(version: str, tmp_path: Path) -> None:
-    """Guard: ``_SKIPS_SCHEMAS``, the least version for archives."""
-    helm = tmp_path / "helm"
+def _helm_of(version: str, folder: Path) -> str:
+    """Return a Helm of some version, which prints one object for every chart."""
+    helm = folder / "helm"
     words = f"version) echo {version};; *) echo kind: A;;"
     helm.write_text(f"#!/bin/sh\ncase $1 in {words} esac\n")
     helm.chmod(0o755)
-    renderer = CommandLineRenderer({Tool.HELM: str(helm)})
+    return str(helm)
+
+
+@attack(Threat.RENDERING, "a Helm whose templates tell a name server what they contain")
+def test_a_helm_that_resolves_names_is_not_used(tmp_path: Path) -> None:
+    """Guard: the least version of Helm in ``_VERSIONS``."""
+    build = RenderBuild(Tool.HELM, {"c/Chart.yaml": b"name: a\n"}, "c")
+    for version, is_used in (("v3.11.0", False), ("v3.12.0", True)):
+        renderer = CommandLineRenderer({Tool.HELM: _helm_of(version, tmp_path)})
+        if is_used:
+            assert renderer.render(build) == b"kind: A\n"
+        else:
+            with pytest.raises(RenderError, match="too old"):
+                renderer.render(build)
+
+
+@attack(Threat.RENDERING, "a Helm that reads the schemas of packed dependencies in any case")
+@pytest.mark.parametrize("version", ["v3.12.0", "v3.15.4"])
+def test_a_helm_that_cannot_leave_out_schemas_is_not_used(version: str, tmp_path: Path) -> None:
+    """Guard: ``_SKIPS_SCHEMAS``, the least version for archives."""
+    renderer = CommandLineRenderer({Tool.HELM: _helm_of(version, tmp_path)})
     build = RenderBuild(Tool.HELM, {"c/Chart.yaml": b"name: a\n", "c/charts/d.tgz": b""}, "c")
     with pytest.raises(RenderError, match="too old") as refused:
         renderer.render(build)

@@ -25,7 +25,8 @@ _INSTEAD: Final[Mapping[Tool, str]] = {
     Tool.KUSTOMIZE: "kustomize build",
     Tool.HELM: "helm template",
 }
-_VERSIONS: Final[Mapping[Tool, tuple[int, int]]] = {Tool.KUSTOMIZE: (4, 5), Tool.HELM: (3, 8)}
+_VERSIONS: Final[Mapping[Tool, tuple[int, int]]] = {Tool.KUSTOMIZE: (4, 5), Tool.HELM: (3, 12)}
+"""Templates of older versions of Helm resolve names, which tells a server what they contain."""
 _SKIPS_SCHEMAS: Final = (3, 16)
 """Older versions of Helm read any file and server that the schema of a packed dependency names."""
 _VERSION: Final = re.compile(r"v(\d+)\.(\d+)(?:\.\d+)?")
