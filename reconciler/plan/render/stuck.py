@@ -57,27 +57,37 @@ def _stuck_line(stuck: Sequence[StuckNode], noun: str, what: str, *, has_names: 
     placeless = [node for node in stuck if node.message.startswith(PODS_WITHOUT_PLACE)]
     others = [node for node in stuck if not node.message.startswith(PODS_WITHOUT_PLACE)]
     shown = _first_messages(others)
-    pools = {node.node_pool for node in stuck}
     subject = format_count(len(stuck), noun)
-    reasons = pods_without_place(node.message for node in placeless)
-    if not has_names and not placeless and len(shown) == len(pools) == 1:
+    pools = {node.node_pool for node in stuck}
+    if not (has_names or placeless) and len(shown) == len(pools) == 1:
         ((message, _),) = shown
         subject = f"{subject} of NodePool {without_backticks(pools.pop())}"
         reasons = [truncate(message, REASON_WIDTH)]
     else:
-        format_names = _node_names if has_names else _future_nodes
-        reasons += [
-            f"{format_names(nodes)} ({truncate(message, REASON_WIDTH)})" for message, nodes in shown
-        ]
+        reasons = pods_without_place(node.message for node in placeless)
+        reasons += _reasons_with_nodes(shown, has_names=has_names)
     more = len(others) - sum(len(nodes) for _, nodes in shown)
-    rest = f"; and {more:,} more" if more else ""
-    line = f"{subject} {what}: {'; '.join(reasons)}{rest}"
+    if more:
+        reasons.append(f"and {more:,} more")
+    line = f"{subject} {what}: {'; '.join(reasons)}"
     line = line if line.endswith("…") else f"{line}."
-    is_cut = more or any(
-        (has_names and len(nodes) > _STUCK_NAMED + 1) or len(message) > REASON_WIDTH
-        for message, nodes in shown
-    )
+    is_cut = more or any(_is_cut(*reason, has_names=has_names) for reason in shown)
     return f"{line} `-o json` lists everything." if is_cut else line
+
+
+def _reasons_with_nodes(
+    shown: Sequence[tuple[str, Sequence[StuckNode]]], *, has_names: bool
+) -> list[str]:
+    """Return the nodes of each message, and the message in parentheses."""
+    format_names = _node_names if has_names else _future_nodes
+    return [
+        f"{format_names(nodes)} ({truncate(message, REASON_WIDTH)})" for message, nodes in shown
+    ]
+
+
+def _is_cut(message: str, nodes: Sequence[StuckNode], *, has_names: bool) -> bool:
+    """Return whether a message or the names of its nodes are not shown completely."""
+    return len(message) > REASON_WIDTH or (has_names and len(nodes) > _STUCK_NAMED + 1)
 
 
 def _first_messages(stuck: Sequence[StuckNode]) -> list[tuple[str, Sequence[StuckNode]]]:
