@@ -24,12 +24,15 @@ from reconciler.desired.migration.objects import (
     Note,
     remove_live_fields,
 )
+from reconciler.desired.migration.release import settings_of_release
 from reconciler.desired.workloads.entries import select_entries
 from reconciler.desired.workloads.kinds import BUILT_IN
 from reconciler.initialization.duplicates import without_duplicates
 from reconciler.initialization.objects import SourceObject
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
+from reconciler.model.text.counting import format_list
+from reconciler.model.text.paths import is_below
 from reconciler.source.document import Pointer
 from reconciler.source.finding import field_path
 from reconciler.source.resource import AUTO_MODE, VALIDATED_KINDS, group_of, is_ours
@@ -44,6 +47,7 @@ _OTHERS: Final = ("NodeOverlay", "CapacityBuffer")
 _READABLE: Final = ("old-version", "wrong-version")
 _OWNED: Final = ("NodeClaim", "Machine")
 _NO_OBJECT: Final = ("missing-kind", "no-object", "not-an-object")
+_ONE_INSTALLATION: Final = "write it in reconciler.yaml, or name the file with --prefer"
 _ADOPT: Final = "describes a running node; `reconciler state adopt` takes nodes over"
 _ORDER: Final = ("EC2NodeClass", "NodePool", "NodeOverlay", "CapacityBuffer")
 
@@ -95,6 +99,7 @@ def collect(
     """
     found = Collection()
     taken_over: list[SourceObject] = []
+    stated: list[tuple[SourceObject, controller.ControllerSettings]] = []
     profile = ""
     every = list(items)
     made = {id(e) for e in select_entries((i.entry for i in every), BUILT_IN).left_out}
@@ -104,16 +109,12 @@ def collect(
             continue
         settings = _controller_settings(item)
         if settings is not None:
-            found.settings.update(settings.values)
+            stated.append((item, settings))
             profile = settings.default_profile or profile
-            found.leave_out(
-                item.place, f"{_describe_object(item)} runs Karpenter; its settings are read"
-            )
-            for name, why in settings.left_out.items():
-                found.leave_out(item.place, f"setting {name[:80]} {why}")
         elif _belongs_to_fleet(item, found, any_provider=any_provider):
             item.change(remove_live_fields)
             taken_over.append(item)
+    _take_settings(stated, prefer, found)
     kept, errors = without_duplicates(taken_over, prefer, found.leave_out)
     found.notes += errors
     _migrate(kept, found, profile)
@@ -125,7 +126,32 @@ def _controller_settings(item: SourceObject) -> controller.ControllerSettings | 
         return controller.settings_of_deployment(item.data)
     if item.kind == "ConfigMap" and item.name == controller.CONFIG_MAP:
         return controller.settings_of_config_map(item.data)
-    return None
+    return settings_of_release(item.data)
+
+
+def _take_settings(
+    stated: Sequence[tuple[SourceObject, controller.ControllerSettings]],
+    prefer: Sequence[str],
+    found: Collection,
+) -> None:
+    """Take over the settings of Karpenter; one with several values is left to the user."""
+    preferred = [one for one in stated if any(is_below(one[0].place.file, p) for p in prefer)]
+    for item, settings in preferred or stated:
+        found.leave_out(
+            item.place, f"{_describe_object(item)} runs Karpenter; its settings are read"
+        )
+        for name, why in settings.left_out.items():
+            found.leave_out(item.place, f"setting {name[:80]} {why}")
+    values: dict[str, list[object]] = {}
+    for _, settings in preferred or stated:
+        for key, value in settings.values.items():
+            values.setdefault(key, []).append(value)
+    for key, given in values.items():
+        if all(value == given[0] for value in given):
+            found.settings[key] = given[0]
+        else:
+            shown = format_list(dict.fromkeys(str(value) for value in given))
+            found.leave_out(None, f"setting {key} has several values: {shown}", _ONE_INSTALLATION)
 
 
 def _describe_object(item: SourceObject) -> str:

@@ -161,7 +161,7 @@ class _Expanded(NamedTuple):
 
     files: Sequence[SourceFile]
     refused: Sequence[Diagnostic]
-    settings: Mapping[str, str]
+    settings: Mapping[str, object]
     has_disabled: bool = False
 
 

@@ -29,6 +29,7 @@ from reconciler.desired.terraform.modules import (
 from reconciler.desired.terraform.rendered import without_directives
 from reconciler.desired.terraform.variables import SEVERAL, VALUES
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.json import JsonDict
 from reconciler.source.document import LIMITS, Document, parse_documents
 
 _SCRIPTS: Final = (".sh", ".bash", ".zsh")
@@ -96,7 +97,7 @@ class TemplateObjects:
     files: list[SourceFile] = field(default_factory=list)
     unused: list[SourceFile] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
-    settings: dict[str, str] = field(default_factory=dict)
+    settings: JsonDict = field(default_factory=dict)
     releases: list[Rendering] = field(default_factory=list)
     findings: list[Diagnostic] = field(default_factory=list)
     has_disabled: bool = False

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -1165,6 +1166,71 @@ def test_a_file_of_nodes_that_is_not_listed_counts_if_nothing_else_makes_nodes(
         "NodePool unlisted" if is_needed else "NodePool general"
     }
     assert ("it is taken over all the same" in capsys.readouterr().out) == is_needed
+
+
+KARPENTER_VALUES = """\
+settings:
+  clusterName: {cluster}
+  interruptionQueue: "${{queue}}"
+  clusterCABundle: Q0E=
+  reservedENIs: 1
+  eksControlPlane: true
+  featureGates: {{nodeRepair: true, staticCapacity: "{{{{ gate }}}}"}}
+"""
+
+
+def karpenter_chart(kind: str, cluster: str) -> str:
+    """Return an object of Argo CD or Flux that installs Karpenter; ``kind`` is its field."""
+    values = indent(KARPENTER_VALUES.format(cluster=cluster), " " * 8)
+    if kind == "spec.values":
+        return (
+            "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\n"
+            "metadata: {name: karpenter, namespace: kube-system}\nspec:\n"
+            "  chart: {spec: {chart: karpenter, version: 1.14.2,"
+            f" sourceRef: {{kind: HelmRepository, name: k}}}}}}\n  values:\n{values}"
+        )
+    return (
+        "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: karpenter}\n"
+        "spec:\n  source:\n    repoURL: public.ecr.aws/karpenter\n    chart: karpenter\n"
+        f"    targetRevision: 1.14.2\n    helm:\n      {kind}\n{values}"
+    )
+
+
+def stated() -> dict[str, Any]:
+    """Return the settings of the new fleet."""
+    (config,) = load_all(Path("fleet/reconciler.yaml").read_bytes())
+    assert isinstance(config, dict)
+    return config
+
+
+@pytest.mark.parametrize("kind", ["valuesObject:", "values: |", "spec.values"])
+def test_the_settings_in_values_of_karpenters_chart_are_taken_over(
+    kind: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = karpenter_chart(kind, "blue")
+    write(work, {"apps/karpenter.yaml": text, "nodes/all.yaml": f"{POOL}---\n{CLASS}"})
+    assert main(["init", "fleet", "--from", ".", "--no-lock", "--ci", "none"]) == 0
+    config = stated()
+    assert (config["fleet"], config["clusterName"], config["karpenter"]) == ("blue", "blue", "1.14")
+    assert config["featureGates"] == {"NodeRepair": True}
+    assert (config["clusterCABundle"], config["reservedEnis"]) == ("Q0E=", 1)
+    assert "interruptionQueue" not in config, "a placeholder"
+    assert "karpenter runs Karpenter; its settings are read" in capsys.readouterr().out
+
+
+def test_a_setting_of_several_installations_is_left_to_the_user(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    apps = {f"{name}/k.yaml": karpenter_chart("spec.values", name) for name in ("blue", "green")}
+    write(work, apps | {"nodes/all.yaml": f"{POOL}---\n{CLASS}"})
+    words = ["init", "fleet", "--from", ".", "--no-lock", "--ci", "none"]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert "setting clusterName has several values: blue, green" in printed
+    assert stated()["featureGates"] == {"NodeRepair": True}, "both have it"
+    shutil.rmtree("fleet")
+    assert main([*words, "--prefer", "green"]) == 0
+    assert stated()["clusterName"] == "green"
 
 
 def test_an_empty_kustomization_is_named_as_such(

@@ -1240,3 +1240,23 @@ def test_a_template_with_loops_that_nothing_renders_has_each_part_once(
     assert 'a part is left out, because "tagged" is not known' in printed
     assert "volumeSize is not known; assumed: 20Gi" in printed
     assert "volumeType, iops are not known; left out" in printed
+
+
+def test_the_settings_of_karpenters_release_are_taken_over(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        'resource "helm_release" "karpenter" {\n  name = "karpenter"\n'
+        '  repository = "oci://public.ecr.aws/karpenter"\n  chart = "karpenter"\n'
+        '  version = "v1.14.1"\n  values = [<<-EOT\n    settings:\n'
+        "      interruptionQueue: ${module.karpenter.queue_name}\n"
+        "      featureGates: {spotToSpotConsolidation: true}\n  EOT\n  ]\n"
+        '  set {\n    name = "settings.clusterName"\n    value = "blue"\n  }\n}\n'
+    )
+    write(work, {"given/main.tf": text + heredoc(f"{POOL}---\n{CLASS}")})
+    assert init() == 0
+    (config,) = load_all(Path("fleet/reconciler.yaml").read_bytes())
+    assert isinstance(config, dict)
+    assert (config["clusterName"], config["karpenter"]) == ("blue", "1.14")
+    assert config["featureGates"] == {"SpotToSpotConsolidation": True}
+    assert "interruptionQueue" not in config

@@ -58,7 +58,7 @@ def _parse_number(text: str) -> object:
         return float(text)
 
 
-_VARIABLES: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
+VARIABLES: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "AWS_REGION": ("aws.region", _parse_text),
     "BATCH_IDLE_DURATION": ("batchIdleDuration", _parse_text),
     "BATCH_MAX_DURATION": ("batchMaxDuration", _parse_text),
@@ -74,6 +74,7 @@ _VARIABLES: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "RESERVED_ENIS": ("reservedEnis", _parse_number),
     "VM_MEMORY_OVERHEAD_PERCENT": ("vmMemoryOverheadPercent", _parse_number),
 }
+"""The variables of Karpenter's controller with the settings of the same meaning."""
 
 
 class ControllerSettings(NamedTuple):
@@ -125,10 +126,10 @@ def settings_of_deployment(data: JsonObject) -> ControllerSettings:
             name, value = str(variable.get("name", "")), variable.get("value")
             if isinstance(value, str | int | float):
                 found[name] = str(value)
-            elif name in _VARIABLES or name in _GATES:
+            elif name in VARIABLES or name in _GATES:
                 left_out[name] = "its value is not in the Deployment (valueFrom)"
         found.update(_parse_arguments(container.get("args")))
-    read = _read_settings(found, left_out)
+    read = read_settings(found, left_out)
     return read if release is None else read._replace(values={"karpenter": release, **read.values})
 
 
@@ -140,11 +141,11 @@ def known_variables(container: JsonObject) -> list[JsonDict]:
     found: list[JsonDict] = []
     for variable in _mappings(container.get("env")):
         name, value = str(variable.get("name", "")), variable.get("value")
-        if name in _VARIABLES or name in _GATES:
+        if name in VARIABLES or name in _GATES:
             has_value = isinstance(value, str | int | float)
             found.append({"name": name, "value": value} if has_value else {"name": name})
     for name, text in _parse_arguments(container.get("args")):
-        if name in _VARIABLES or name in _GATES:
+        if name in VARIABLES or name in _GATES:
             found.append({"name": name, "value": text})
     return found
 
@@ -159,7 +160,12 @@ def followed_release(data: JsonObject) -> str | None:
     label = labels.get("app.kubernetes.io/version", "") if isinstance(labels, dict) else ""
     images = [str(c.get("image", "")) for c in _containers(data)]
     tags = [i.partition("@")[0].rpartition("/")[2].partition(":")[2] for i in images if _NAME in i]
-    for text in (*tags, str(label)):
+    return release_to_follow([*tags, str(label)])
+
+
+def release_to_follow(versions: Iterable[str]) -> str | None:
+    """Return the known release whose rules are those of the first version; None if none is one."""
+    for text in versions:
         match = re.match(r"v?(\d{1,4})\.(\d{1,4})(?![\w])", text, re.ASCII)
         if match:
             version = (int(match[1]), int(match[2]))
@@ -183,7 +189,7 @@ def settings_of_config_map(data: JsonObject) -> ControllerSettings:
             profile = str(value)
         else:
             left_out[str(key)] = "has no successor"
-    return _read_settings(found, left_out)._replace(default_profile=profile)
+    return read_settings(found, left_out)._replace(default_profile=profile)
 
 
 def nest_settings(values: Mapping[str, object]) -> JsonDict:
@@ -198,15 +204,19 @@ def nest_settings(values: Mapping[str, object]) -> JsonDict:
     return nested
 
 
-def _read_settings(found: Mapping[str, str], left_out: dict[str, str]) -> ControllerSettings:
+def read_settings(
+    found: Mapping[str, str], left_out: dict[str, str] | None = None
+) -> ControllerSettings:
+    """Return the settings in variables of the controller; ``left_out`` are those known to be."""
+    left_out = {} if left_out is None else left_out
     values: dict[str, object] = {}
     for name, text in found.items():
         if not text or name in _PROCESS_VARIABLES:
             continue
         if name in _GATES:
             _read_gates(text, values, left_out)
-        elif name in _VARIABLES:
-            key, convert = _VARIABLES[name]
+        elif name in VARIABLES:
+            key, convert = VARIABLES[name]
             _add_setting(key, name, text, convert, values, left_out)
         else:
             left_out[name] = "has no counterpart"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Final, NamedTuple
 
+from reconciler.desired.migration.controller import ControllerSettings
 from reconciler.desired.sources.gitops import Rendering
 from reconciler.desired.terraform.environments import infer_variables, relevant
 from reconciler.desired.terraform.expressions import attribute_value, evaluate, render
@@ -34,6 +35,7 @@ from reconciler.desired.terraform.scope import ListFiles, ModuleCall, ModuleScop
 from reconciler.desired.terraform.types import defaults_of, with_defaults
 from reconciler.desired.terraform.variables import values_files
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.json import JsonDict
 from reconciler.model.text.quoting import quote_value
 
 TEMPLATES: Final = (".tftpl", ".tpl", ".tmpl")
@@ -79,7 +81,7 @@ class FoundObjects:
     """
 
     texts: list[FoundText] = field(default_factory=list)
-    settings: dict[str, str] = field(default_factory=dict)
+    settings: JsonDict = field(default_factory=dict)
     used_files: set[str] = field(default_factory=set)
     releases: list[Rendering] = field(default_factory=list)
     findings: list[Diagnostic] = field(default_factory=list)
@@ -155,7 +157,7 @@ def find_objects(
         scope.list_files = list_files
         scope.takes_disabled = takes_disabled
     _pass_arguments(modules, scopes)
-    found.settings = stated_settings(modules, scopes)
+    found.settings |= stated_settings(modules, scopes)
     for folder, blocks in modules.items():
         _read_module(blocks, files, scopes[folder], found)
     found.findings += relevant(assumed, (text.text for text in found.texts))
@@ -337,6 +339,8 @@ class _FileReader:
                     self.found.releases.append(item)
                 elif isinstance(item, Diagnostic):
                     self.found.findings.append(item)
+                elif isinstance(item, ControllerSettings):
+                    self.found.settings = {**item.values, **self.found.settings}
                 else:
                     values = block.attributes["values"]
                     covered.append((values.start, values.start + len(values.text)))

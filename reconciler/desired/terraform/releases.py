@@ -11,6 +11,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from reconciler.desired.migration.controller import ControllerSettings
+from reconciler.desired.migration.release import (
+    ChartInstallation,
+    is_chart,
+    settings_of_chart,
+    values_of_parameters,
+)
 from reconciler.desired.sources.embedded import embedded_objects
 from reconciler.desired.sources.gitops import ChartRelease, Rendering, Tool, merge_values, values_of
 from reconciler.desired.sources.protection import protect, restore
@@ -34,13 +41,17 @@ _TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)', re.DOTALL)
 
 def read_release(
     block: HclBlock, scope: ModuleScope, place: Place
-) -> Iterator[Rendering | JsonDict | Diagnostic]:
+) -> Iterator[Rendering | JsonDict | ControllerSettings | Diagnostic]:
     """Yield the release of a resource; of a chart from elsewhere the objects in its values.
 
-    A finding names a chart from elsewhere that may make nodes.
+    Of Karpenter's own chart, they are settings. A finding names a chart from elsewhere that may
+    make nodes.
     """
     chart = _text(block, "chart", scope)
     values = _values(block, scope)
+    if is_chart(chart):
+        values = merge_values(values, values_of_parameters(dict(_parameters(block, scope))))
+        yield settings_of_chart(ChartInstallation(values, _text(block, "version", scope)))
     folder = _chart_folder(chart, _text(block, "repository", scope), scope)
     by = f"helm_release {block.labels[-1] if block.labels else ''}"
     if folder is None:
