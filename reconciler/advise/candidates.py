@@ -118,6 +118,24 @@ def _setting_candidates(pools: Sequence[NodePool], settings: Settings) -> Iterat
             "packing-cheapest", Topic.PACKING, "Pack pods for the lowest price",
             (SetSetting("packing", Packing.CHEAPEST.value),),
         )  # fmt: skip
+    yield from _consolidation_candidates(pools, settings)
+    if settings.maximum_preference_cost_percent and settings.packing is Packing.CHEAPEST:
+        yield AdviceCandidate(
+            "preferences-0", Topic.PACKING, "Drop soft preferences that cost anything",
+            (SetSetting("maximumPreferenceCostPercent", 0),),
+            "preferred affinity and ScheduleAnyway spreads are dropped if they cost anything",
+        )  # fmt: skip
+    if settings.expiration_policy is not ExpirationPolicy.GRACEFUL:
+        yield AdviceCandidate(
+            "expiry-graceful", Topic.EXPIRY, "Apply budgets to expired nodes",
+            (SetSetting("expirationPolicy", ExpirationPolicy.GRACEFUL.value),),
+            "nodes may become older than expireAfter", needs_trace=True,
+        )  # fmt: skip
+
+
+def _consolidation_candidates(
+    pools: Sequence[NodePool], settings: Settings
+) -> Iterator[AdviceCandidate]:
     if settings.consolidation_search is ConsolidationSearch.KARPENTER:
         yield AdviceCandidate(
             "consolidation-default", Topic.CONSOLIDATION,
@@ -148,18 +166,6 @@ def _setting_candidates(pools: Sequence[NodePool], settings: Settings) -> Iterat
                 f"Also consolidate if it saves less than {key}",
                 (SetSetting(key, 0),), "more pods are moved for small savings",
             )  # fmt: skip
-    if settings.maximum_preference_cost_percent and settings.packing is Packing.CHEAPEST:
-        yield AdviceCandidate(
-            "preferences-0", Topic.PACKING, "Drop soft preferences that cost anything",
-            (SetSetting("maximumPreferenceCostPercent", 0),),
-            "preferred affinity and ScheduleAnyway spreads are dropped if they cost anything",
-        )  # fmt: skip
-    if settings.expiration_policy is not ExpirationPolicy.GRACEFUL:
-        yield AdviceCandidate(
-            "expiry-graceful", Topic.EXPIRY, "Apply budgets to expired nodes",
-            (SetSetting("expirationPolicy", ExpirationPolicy.GRACEFUL.value),),
-            "nodes may become older than expireAfter", needs_trace=True,
-        )  # fmt: skip
 
 
 # The NodePools, one by one.
@@ -378,6 +384,26 @@ def _amount_candidates(pool: NodePool, key: str, what: str, less: str) -> Iterat
             )  # fmt: skip
 
 
+def _budget_candidates(pool: NodePool) -> Iterator[AdviceCandidate]:
+    name, budgets = pool.name, pool.spec.disruption.budgets
+    for number, budget in enumerate(budgets):
+        pointer = ("spec", "disruption", "budgets", number)
+        if budget.schedule is not None and len(budgets) > 1:
+            yield AdviceCandidate(
+                f"{name}-budget-{number}-always", Topic.BUDGETS,
+                f"Remove the scheduled budget {budget.schedule} of NodePool {name}",
+                (RemovePoolItem(name, pointer),), "nodes are disrupted at more times of the week",
+                needs_trace=True,
+            )  # fmt: skip
+        elif budget.schedule is None and budget.nodes in ("0", "0%"):
+            yield AdviceCandidate(
+                f"{name}-budget-{number}-open", Topic.BUDGETS,
+                f"Let the budget of NodePool {name} that allows no disruption allow 10%",
+                (SetPoolField(name, (*pointer, "nodes"), "10%"),),
+                "nodes that were never disrupted can be disrupted",
+            )  # fmt: skip
+
+
 def _disruption_candidates(pool: NodePool) -> Iterator[AdviceCandidate]:
     if pool.is_static:
         return
@@ -399,22 +425,7 @@ def _disruption_candidates(pool: NodePool) -> Iterator[AdviceCandidate]:
                 (SetPoolField(name, (*at, "consolidateAfter"), text),),
                 "pods may be moved more often", needs_trace=now is not None or text != "5m",
             )  # fmt: skip
-    for number, budget in enumerate(disruption.budgets):
-        pointer = (*at, "budgets", number)
-        if budget.schedule is not None and len(disruption.budgets) > 1:
-            yield AdviceCandidate(
-                f"{name}-budget-{number}-always", Topic.BUDGETS,
-                f"Remove the scheduled budget {budget.schedule} of NodePool {name}",
-                (RemovePoolItem(name, pointer),), "nodes are disrupted at more times of the week",
-                needs_trace=True,
-            )  # fmt: skip
-        elif budget.schedule is None and budget.nodes in ("0", "0%"):
-            yield AdviceCandidate(
-                f"{name}-budget-{number}-open", Topic.BUDGETS,
-                f"Let the budget of NodePool {name} that allows no disruption allow 10%",
-                (SetPoolField(name, (*pointer, "nodes"), "10%"),),
-                "nodes that were never disrupted can be disrupted",
-            )  # fmt: skip
+    yield from _budget_candidates(pool)
     if pool.expires_after is not None:
         yield AdviceCandidate(
             f"{name}-expiry-never", Topic.EXPIRY, f"Never expire nodes of NodePool {name}",

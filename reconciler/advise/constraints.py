@@ -87,15 +87,19 @@ class ConstrainedWorkload:
     risk: str
 
 
-def constrained_workloads(cluster: ClusterState) -> tuple[ConstrainedWorkload, ...]:
-    """Return the constraints of the workloads, those with the largest CPU requests first."""
+def _pods_by_workload(cluster: ClusterState) -> dict[str, list[Pod]]:
     owned: dict[str, list[Pod]] = {}
     for pod in cluster.pods:
         if not (pod.is_daemon or pod.is_mirror or pod.is_terminal or pod.is_virtual):
             owned.setdefault(workload_of(pod), []).append(pod)
+    return owned
+
+
+def constrained_workloads(cluster: ClusterState) -> tuple[ConstrainedWorkload, ...]:
+    """Return the constraints of the workloads, those with the largest CPU requests first."""
     found = [
         (_requested_cpu(pods), _describe_workload(WorkloadConstraint(owner, constraint), len(pods)))
-        for owner, pods in owned.items()
+        for owner, pods in _pods_by_workload(cluster).items()
         for constraint, has in _CHECKS.items()
         if any(map(has, pods))
     ]

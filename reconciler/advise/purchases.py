@@ -91,18 +91,27 @@ def _nodes_at_rest(judge: Judge) -> list[RunningNode]:
     return nodes
 
 
-def _usage_steps(judge: Judge, nodes: Iterable[TracedNode], seconds: float) -> Iterator[UsageStep]:
-    """Yield the usage between two changes of the nodes, from the first change on."""
-    moments: list[tuple[float, int, RunningNode]] = []
+def _comings_and_goings(
+    judge: Judge, nodes: Iterable[TracedNode], seconds: float
+) -> Iterator[tuple[float, int, RunningNode]]:
+    """Yield when each on-demand node comes (1) and goes (0)."""
     for node in nodes:
-        price = (
-            node.price if node.price is not None else _on_demand_price(judge, node.instance_type)
-        )
+        price = node.price
+        if price is None:
+            price = _on_demand_price(judge, node.instance_type)
         until = seconds if node.deleted is None else min(node.deleted, seconds)
         if node.capacity_type == ON_DEMAND and price is not None and until > node.created:
             running = RunningNode(node.node, node.instance_type, node.zone, price)
-            moments += [(node.created, 1, running), (until, 0, running)]
-    moments.sort(key=lambda moment: (moment[0], moment[1], moment[2].name))
+            yield node.created, 1, running
+            yield until, 0, running
+
+
+def _usage_steps(judge: Judge, nodes: Iterable[TracedNode], seconds: float) -> Iterator[UsageStep]:
+    """Yield the usage between two changes of the nodes, from the first change on."""
+    moments = sorted(
+        _comings_and_goings(judge, nodes, seconds),
+        key=lambda moment: (moment[0], moment[1], moment[2].name),
+    )
     present: dict[str, RunningNode] = {}
     before = 0.0
     for at, group in groupby(moments, key=lambda moment: moment[0]):

@@ -61,15 +61,15 @@ def _weight_candidates(pools: Sequence[NodePool]) -> Iterator[AdviceCandidate]:
 
     It gets the lowest weight; if that is no weight, the others get its weight instead.
     """
-    least = min((pool.spec.weight or 0 for pool in pools), default=0)
+    least = min((pool.weight for pool in pools), default=0)
     at = ("spec", "weight")
     for pool in pools:
-        weight = pool.spec.weight or 0
+        weight = pool.weight
         if weight <= least:
             continue
         changes = [SetPoolField(pool.name, at, least)]
         if not least:
-            lower = [other for other in pools if (other.spec.weight or 0) < weight]
+            lower = [other for other in pools if other.weight < weight]
             changes = [SetPoolField(other.name, at, weight) for other in lower]
         yield AdviceCandidate(
             f"{pool.name}-weight-{least or weight}", Topic.NODE_POOLS,
@@ -82,7 +82,7 @@ def _split_candidates(
     pool: NodePool, kinds: Sequence[InstanceType], total: int, spot_percent: float
 ) -> Iterator[AdviceCandidate]:
     """Yield the split of a NodePool without spot nodes, for as many pods as may run on spot."""
-    if pool.is_static or (pool.spec.weight or 0) >= _PREFERRED:
+    if pool.is_static or pool.weight >= _PREFERRED:
         return
     values = OfferedValues(pool, kinds)
     if SPOT not in values.missing_values(CAPACITY_TYPE):
@@ -95,7 +95,7 @@ def _split_candidates(
         yield AdviceCandidate(
             f"{pool.name}-split-spot-{vcpus}", Topic.NODE_POOLS,
             f"Split NodePool {pool.name}: launch up to {vcpus} vCPUs of it on spot nodes",
-            (CopyPool(pool.name, name, SPOT, vcpus, (pool.spec.weight or 0) + 1),),
+            (CopyPool(pool.name, name, SPOT, vcpus, pool.weight + 1),),
             "EC2 interrupts spot nodes with two minutes' notice",
         )  # fmt: skip
 

@@ -11,8 +11,9 @@ alternatives is added, and no candidate that saves almost nothing alone.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, zip_longest
 from typing import Final
 
 from reconciler.advise.candidates import AdviceCandidate
@@ -136,22 +137,21 @@ def select_candidates(
     """
     if len(candidates) <= most:
         return tuple(candidates), ()
+    selected = {candidate.id for candidate in islice(_in_turns(candidates, seed), most)}
+    inside = tuple(c for c in candidates if c.id in selected)
+    return inside, tuple(c for c in candidates if c.id not in selected)
+
+
+def _in_turns(candidates: Sequence[AdviceCandidate], seed: int) -> Iterator[AdviceCandidate]:
+    """Yield candidates of each topic in turn, those of one topic in the order of chance."""
     chance = random.Random(seed)  # noqa: S311 - chance, not a secret
     topics: dict[str, list[AdviceCandidate]] = {}
     for candidate in candidates:
         topics.setdefault(candidate.topic, []).append(candidate)
     for members in topics.values():
         chance.shuffle(members)
-    turns = [
-        candidate
-        for turn in range(max(map(len, topics.values())))
-        for members in topics.values()
-        if turn < len(members)
-        for candidate in (members[turn],)
-    ]
-    selected = {candidate.id for candidate in turns[:most]}
-    inside = tuple(c for c in candidates if c.id in selected)
-    return inside, tuple(c for c in candidates if c.id not in selected)
+    for turn in zip_longest(*topics.values()):
+        yield from (candidate for candidate in turn if candidate is not None)
 
 
 def search_changes(judge: Judge, candidates: Selection, sweep: Sweep) -> Findings:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.adapters.database.location import may_exist
@@ -125,7 +126,7 @@ def anonymize_lists(
         [decode_json(msgspec.json.encode(item), JsonDict) for item in objects_of_snapshot(snapshot)]
         for snapshot in snapshots
     ]
-    objects = [item for items in plain for item in items]
+    objects = list(chain.from_iterable(plain))
     catalog = _custom_catalog(fleet)
     vocabulary = (
         vocabulary_of(_configuration_objects(fleet), catalog)
@@ -142,7 +143,7 @@ def anonymize_lists(
     for items, snapshot in zip(found, snapshots, strict=True):
         _update_pod_digests(items, snapshot, anonymizer)
     if not has_fleet:
-        carry_hashes([item for items in found for item in items], objects)
+        carry_hashes(list(chain.from_iterable(found)), objects)
     return found, anonymizer
 
 

@@ -226,6 +226,13 @@ def with_one_region(request: FleetRequest, head: Fleet, base: sources.Base | Non
     return replace_request(request, settings=(*request.settings, region))
 
 
+def _unread_names(folder: str, changed: Iterable[str]) -> list[str]:
+    """Return the changed files below a folder that make objects, and that no plan reads."""
+    paths = (path for path in changed if path.endswith(_GENERATORS) and is_below(path, folder))
+    names = (os.path.relpath(path, folder).replace(os.sep, "/") for path in paths)
+    return [name for name in names if not _is_of_chart(folder, name)]
+
+
 def _unread_changes(request: FleetRequest) -> Iterator[Diagnostic]:
     """Yield that changed files, which objects may be made from, are not read."""
     if request.base is None or request.repo or request.ref:
@@ -237,12 +244,7 @@ def _unread_changes(request: FleetRequest) -> Iterator[Diagnostic]:
         found = changed_files(folder, request.base, ())
     except (UsageError, UnreadableError):
         return  # without a common ancestor, the changes of the head are not known
-    names = [
-        os.path.relpath(os.path.join(found.top, path), folder).replace(os.sep, "/")
-        for path in found.paths
-        if path.endswith(_GENERATORS) and is_below(os.path.join(found.top, path), folder)
-    ]
-    unread = [name for name in names if not _is_of_chart(folder, name)]
+    unread = _unread_names(folder, [os.path.join(found.top, path) for path in found.paths])
     if not unread:
         return
     verb, them = ("changes", "it") if len(unread) == 1 else ("change", "them")

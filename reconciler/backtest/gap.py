@@ -72,9 +72,7 @@ class BusyRecorder:
         snapshot, at = done.seen.snapshot, done.seen.at
         if snapshot.pods != self._pods or snapshot.nodes != self._nodes:
             self._pods, self._nodes = snapshot.pods, snapshot.nodes
-            holding = snapshot.indexed_pods.workload_names
-            names = {name for name, pods in holding.items() if pods}
-            self._busy = frozenset(n.spec.provider_id for n in self._nodes if n.name in names)
+            self._busy = _busy_nodes(snapshot)
         prices = (
             machine.price(at) or 0.0
             for machine in self._compute.running_instances()
@@ -319,3 +317,9 @@ def _without_limits(pool: LaunchPool) -> LaunchPool:
 
 def _with_spec(pool: LaunchPool, spec: NodePoolSpec) -> LaunchPool:
     return with_fields(pool, node_pool=with_fields(pool.node_pool, spec=spec))
+
+
+def _busy_nodes(snapshot: Snapshot) -> frozenset[str]:
+    """Return the provider ids of the nodes with pods of workloads."""
+    holding = snapshot.indexed_pods.workload_names
+    return frozenset(n.spec.provider_id for n in snapshot.nodes if holding.get(n.name))

@@ -52,14 +52,7 @@ class _Timeline:
     def add(self, batch: TraceBatch) -> None:
         """Read the next batch; pods that a complete batch no longer lists ended before it."""
         if batch.is_whole:
-            created = {arrival.pod: arrival.created for arrival in batch.pods}
-            nodes = {arrival.node for arrival in batch.nodes}
-            pods = self.pods.items()
-            self._end(
-                [key for key, stay in pods if created.get(key) != stay.arrival.created],
-                [name for name in self.nodes if name not in nodes],
-                batch.at,
-            )
+            self._end_unlisted(batch)
         self._end(batch.gone, batch.gone_nodes, batch.at)
         for name, kind in batch.classes.items():
             self.classes.setdefault(name, kind)  # a name is a digest: equal classes are one
@@ -77,6 +70,17 @@ class _Timeline:
         if batch.daemons is not None:
             self.daemons = batch.daemons
         self.market.add(batch.at, batch.spot, batch.refused, is_whole=batch.is_whole)
+
+    def _end_unlisted(self, batch: TraceBatch) -> None:
+        """End the pods and nodes that a complete batch does not list."""
+        created = {arrival.pod: arrival.created for arrival in batch.pods}
+        nodes = {arrival.node for arrival in batch.nodes}
+        pods = self.pods.items()
+        self._end(
+            [key for key, stay in pods if created.get(key) != stay.arrival.created],
+            [name for name in self.nodes if name not in nodes],
+            batch.at,
+        )
 
     def _end(self, pods: Iterable[str], nodes: Iterable[str], at: datetime) -> None:
         for key in pods:

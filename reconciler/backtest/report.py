@@ -88,23 +88,23 @@ def backtest_of(
     )
 
 
+def _means(items: Sequence[object], names: Sequence[str], digits: int) -> list[float]:
+    """Return the mean of each of the named numbers, rounded."""
+    return [round(fmean(getattr(item, name) for item in items), digits) for name in names]
+
+
 def _mean(results: Sequence[SideResult]) -> SideResult:
     """Return the mean of results; one alone is returned as it is."""
     if len(results) == 1:
         return results[0]
-    values = {
-        name: round(fmean(getattr(result, name) for result in results), 6)
-        for name in (*_AMOUNTS, *_COUNTS)
+    values = dict(zip(_AMOUNTS, _means(results, _AMOUNTS, 6), strict=True))
+    values |= {
+        name: round(mean) for name, mean in zip(_COUNTS, _means(results, _COUNTS, 6), strict=True)
     }
-    values |= {name: round(values[name]) for name in _COUNTS}
     full = [result.utilization for result in results]
-    utilization = Utilization(
-        *(round(fmean(getattr(one, what) for one in full), 6) for what in ("cpu", "memory"))
-    )
+    utilization = Utilization(*_means(full, ("cpu", "memory"), 6))
     waits = [result.waiting_seconds for result in results]
-    waiting = WaitingSeconds(
-        *(round(fmean(getattr(wait, p) for wait in waits), 3) for p in ("p50", "p95", "p99"))
-    )
+    waiting = WaitingSeconds(*_means(waits, ("p50", "p95", "p99"), 3))
     return msgspec.structs.replace(
         results[0],
         **values,

@@ -140,6 +140,20 @@ def _consolidation_times(
             yield since + after
 
 
+def _claim_deadlines(claim: NodeClaim) -> Iterator[datetime]:
+    """Yield when the instance or the Node of a claim must have appeared, or be gone."""
+    missing = claim.condition(lifecycle.MISSING)
+    if missing is not None and missing.last_transition_time is not None:
+        yield missing.last_transition_time + lifecycle.VANISHED_AFTER
+    launched = claim.condition(lifecycle.LAUNCHED)
+    if launched is None or launched.last_transition_time is None:
+        return
+    if not claim.is_true(lifecycle.REGISTERED):
+        yield launched.last_transition_time + lifecycle.REGISTRATION_TIMEOUT
+    if claim.is_true(lifecycle.TERMINATING):
+        yield launched.last_transition_time + lifecycle.VANISHED_AFTER
+
+
 def _operation_deadlines(
     claims: Iterable[NodeClaim], store: StateStore, journal: Journal
 ) -> Iterator[datetime]:
@@ -150,16 +164,7 @@ def _operation_deadlines(
         yield command.started_at + patience
         yield command.started_at + patience + _MOMENT
     for claim in claims:
-        missing = claim.condition(lifecycle.MISSING)
-        if missing is not None and missing.last_transition_time is not None:
-            yield missing.last_transition_time + lifecycle.VANISHED_AFTER
-        launched = claim.condition(lifecycle.LAUNCHED)
-        if launched is None or launched.last_transition_time is None:
-            continue
-        if not claim.is_true(lifecycle.REGISTERED):
-            yield launched.last_transition_time + lifecycle.REGISTRATION_TIMEOUT
-        if claim.is_true(lifecycle.TERMINATING):
-            yield launched.last_transition_time + lifecycle.VANISHED_AFTER
+        yield from _claim_deadlines(claim)
     for entry in journal.in_doubt():
         if entry.intent.verb is Verb.LAUNCH:
             yield entry.intent.at + recovery.LAG

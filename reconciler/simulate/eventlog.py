@@ -111,9 +111,10 @@ class EventLog:
         for name in (*command.node_claims, *command.replacements):
             self._command_by_claim[name] = command.id
 
-    def command_of(self, claim: str) -> RunningCommand | None:
-        """Return the last command that removed a claim or waited for it."""
-        return self._commands.get(self._command_by_claim.get(claim, ""))
+    def removing_command(self, claim: str) -> RunningCommand | None:
+        """Return the last command of a claim, if it removed it and did not only wait for it."""
+        command = self._commands.get(self._command_by_claim.get(claim, ""))
+        return command if command is not None and claim in command.node_claims else None
 
     def _make_event(self, progress: Progress) -> Event:
         claim = progress.node_claim

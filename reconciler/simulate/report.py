@@ -255,23 +255,26 @@ def _sum_prices(prices: Iterable[float | None]) -> float:
     return round(fsum(price for price in prices if price is not None), 9)
 
 
+def _first_events(stage: SimulationStage, *kinds: str) -> dict[str, datetime]:
+    """Return when the first event of one of the kinds concerned each NodeClaim."""
+    found: dict[str, datetime] = {}
+    for event in stage.event_log.events:
+        if event.kind in kinds:
+            found.setdefault(event.node_claim, event.at)
+    return found
+
+
 def _node_lives(stage: SimulationStage, start: datetime) -> tuple[Life, ...]:
     """Return every node that lived after ``start``, in the order of their launches."""
-    ready: dict[str, datetime] = {}
-    going: dict[str, Event] = {}
-    for event in stage.event_log.events:
-        if event.kind == EventKind.INITIALIZED:
-            ready.setdefault(event.node_claim, event.at)
-        elif event.kind in (EventKind.TAINTED, EventKind.INTERRUPTED):
-            going.setdefault(event.node_claim, event)
+    ready = _first_events(stage, EventKind.INITIALIZED)
+    going = _first_events(stage, EventKind.TAINTED, EventKind.INTERRUPTED)
     lives = []
     for machine in stage.compute.machines.values():
         if machine.gone_at is not None and machine.gone_at < start:
             continue
         claim = machine.facts.tags.get(CLAIM_TAG, "")
-        command = stage.event_log.command_of(claim)
-        removing = command if command is not None and claim in command.node_claims else None
-        taint = going.get(claim)
+        removing = stage.event_log.removing_command(claim)
+        taint_at = going.get(claim) if machine.going_at is not None else None
         launched = machine.facts.launched_at
         lives.append(
             Life(
@@ -281,7 +284,7 @@ def _node_lives(stage: SimulationStage, start: datetime) -> tuple[Life, ...]:
                 _round_price(machine.prices[-1][1]) if machine.prices else None,
                 launched if launched >= start else None,
                 ready.get(claim),
-                taint.at if taint is not None and machine.going_at is not None else None,
+                taint_at,
                 machine.going_at,
                 removing.reason if removing is not None else "",
                 removing.id if removing is not None else "",
@@ -302,17 +305,20 @@ def _stuck_objects(outcome: SimulationOutcome) -> tuple[Stuck, ...]:
         *_stuck_pods(plan, outcome.renamed),
         *_stuck_drift(plan, going),
         *_stuck_removals(plan, staying),
-        *(
-            Stuck("NodeClaim", c.name, c.node_pool, NOT_JOINED, _waiting_message(c, seen))
-            for c in staying
-            if c.is_true("Launched") and not c.is_true("Registered")
-        ),
-        *(
-            Stuck("NodeClaim", c.name, c.node_pool, DRAINING, _drain_message(c))
-            for c in seen.claims
-            if c.metadata.deletion_timestamp is not None
-        ),
+        *_stuck_claims(seen, staying),
     )
+
+
+def _stuck_claims(seen: Observation, staying: Iterable[NodeClaim]) -> Iterator[Stuck]:
+    """Yield the nodes that do not join, and those whose drain does not end."""
+    for claim in staying:
+        if claim.is_true("Launched") and not claim.is_true("Registered"):
+            message = _waiting_message(claim, seen)
+            yield Stuck("NodeClaim", claim.name, claim.node_pool, NOT_JOINED, message)
+    for claim in seen.claims:
+        if claim.metadata.deletion_timestamp is not None:
+            message = _drain_message(claim)
+            yield Stuck("NodeClaim", claim.name, claim.node_pool, DRAINING, message)
 
 
 def _stuck_pods(plan: Plan, renamed: Mapping[str, str]) -> Iterator[Stuck]:
@@ -377,13 +383,9 @@ def merge_outcome(
     gone = {e.node_claim: e.at for e in report.events if e.kind == EventKind.TERMINATED}
     replaced, kept = [], 0
     for claim in base_claims:
-        command = stage.event_log.command_of(claim.name)
-        is_removed = command is not None and claim.name in command.node_claims
-        if (
-            command is None
-            or not is_removed
-            or (claim.name not in gone and not _is_terminating(stage, claim))
-        ):
+        command = stage.event_log.removing_command(claim.name)
+        is_going = claim.name in gone or _is_terminating(stage, claim)
+        if command is None or not is_going:
             kept += claim.name not in gone
             continue
         replaced.append(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -163,17 +163,23 @@ def _describe_events(kind: str, pool: str, reason: str, events: list[Event]) -> 
             return f"{where}{events[0].message}"
         return f"{where}{count} commands ({reason})"
     if kind in ("Launched", "LaunchFailed", "Stalled", "Unavailable", "Retrying", "Failed"):
-        shown = (
-            format_list((e.message for e in events), _NAMES_MAX)
-            if count <= 2
-            else _count_messages(events)
-        )
-        return f"{where}{shown}"
-    names = [e.node or e.node_claim or e.message for e in events]
-    return f"{where}{format_list(names, _NAMES_MAX) if any(names) else events[0].message}"
+        return f"{where}{_shown_messages(events)}"
+    return f"{where}{_shown_names(events)}"
 
 
-def _count_messages(events: list[Event]) -> str:
+def _shown_messages(events: Sequence[Event]) -> str:
+    if len(events) > 2:
+        return _count_messages(events)
+    return format_list((event.message for event in events), _NAMES_MAX)
+
+
+def _shown_names(events: Sequence[Event]) -> str:
+    """Return the objects of events, or the message of the first one if they have no name."""
+    names = [event.node or event.node_claim or event.message for event in events]
+    return format_list(names, _NAMES_MAX) if any(names) else events[0].message
+
+
+def _count_messages(events: Sequence[Event]) -> str:
     """Return messages of the form ``name: what``, counted by ``what``."""
     counts: dict[str, int] = {}
     for event in events:

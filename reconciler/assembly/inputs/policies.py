@@ -191,24 +191,31 @@ def diagnostics_of(plan: Plan) -> tuple[Diagnostic, ...]:
 
     The place of a policy of the operator is not in the repository, and is left out.
     """
-    found = [
+    found = (
         Diagnostic(
             Severity(one.severity),
             one.code,
             one.message,
-            Place(one.file, one.line or 1, one.column or 1) if one.file else None,
+            _place(one.file, one.line, one.column),
             one.path or "",
             one.hint or "",
         )
         for one in plan.diagnostics
-    ]
-    for policy in plan.policies:
-        if policy.result == "passed":
-            continue
-        severity = Severity(policy.severity) if policy.result == "failed" else Severity.INFO
-        place = None
-        if policy.source != "operator" and policy.file:
-            place = Place(policy.file, policy.line or 1, policy.column or 1)
-        message = f"policy {policy.name}: {full_verdict_of(policy)}"
-        found.append(Diagnostic(severity, f"policy-{policy.name}", message, place))
-    return tuple(found)
+    )
+    of_policies = map(_policy_diagnostic, plan.policies)
+    return (*found, *(diagnostic for diagnostic in of_policies if diagnostic is not None))
+
+
+def _policy_diagnostic(policy: JudgedPolicy) -> Diagnostic | None:
+    """Return the finding of a policy, None if it passed."""
+    if policy.result == "passed":
+        return None
+    severity = Severity(policy.severity) if policy.result == "failed" else Severity.INFO
+    file = "" if policy.source == "operator" else policy.file
+    message = f"policy {policy.name}: {full_verdict_of(policy)}"
+    place = _place(file, policy.line, policy.column)
+    return Diagnostic(severity, f"policy-{policy.name}", message, place)
+
+
+def _place(file: str | None, line: int | None, column: int | None) -> Place | None:
+    return Place(file, line or 1, column or 1) if file else None

@@ -344,6 +344,17 @@ class ServedAction(NamedTuple):
     state: ActionState
 
 
+def _runs_of(state: DatabaseState, entries: Sequence[JournalEntry]) -> dict[str, PlanRun]:
+    """Return the runs of the plans that operations name, and the newest, by the plan's digest."""
+    named = {e.intent.plan: None for e in entries if e.intent.plan}
+    found = (state.store.plan(digest) for digest in named)
+    runs = {plan.digest: run_of_recorded(state, plan) for plan in found if plan is not None}
+    newest = newest_run(state) if entries else None
+    if newest is not None:
+        runs.setdefault(newest[0].digest, newest[1])
+    return runs
+
+
 def served_actions(
     state: DatabaseState, entries: Sequence[JournalEntry]
 ) -> Mapping[int, ServedAction]:
@@ -353,12 +364,7 @@ def served_actions(
     name are searched. Operations that served no action are left out: a tag, a cleanup, a stray
     taint.
     """
-    named = {e.intent.plan: None for e in entries if e.intent.plan}
-    found = (state.store.plan(digest) for digest in named)
-    runs = {plan.digest: run_of_recorded(state, plan) for plan in found if plan is not None}
-    newest = newest_run(state) if entries else None
-    if newest is not None:
-        runs.setdefault(newest[0].digest, newest[1])
+    runs = _runs_of(state, entries)
     targets = {digest: _actions_by_target(digest, run) for digest, run in runs.items()}
     served: dict[int, ServedAction] = {}
     for entry in entries:

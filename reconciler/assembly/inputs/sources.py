@@ -283,6 +283,14 @@ def _advice(source: SourceFiles, fleet: Fleet, findings: Sequence[Diagnostic]) -
     return _folder_advice(source, fleet, findings)
 
 
+def _folder_of_pools(source: SourceFiles, fleet: Fleet) -> str:
+    """Return the folder that has every NodePool, ``""`` if that is the complete one."""
+    paths = {file.path for file in source.files}
+    folder = os.path.commonpath([_source_folder(pool.file, paths) for pool in fleet.node_pools])
+    others = (f.path for f in source.files if b"kind: NodePool" in f.content)
+    return folder if all(is_below(path, folder) for path in others) else ""
+
+
 def _folder_advice(source: SourceFiles, fleet: Fleet, findings: Sequence[Diagnostic]) -> str:
     """Return which folder can be planned alone if all errors are outside of it, else ``""``.
 
@@ -291,11 +299,8 @@ def _folder_advice(source: SourceFiles, fleet: Fleet, findings: Sequence[Diagnos
     places = [d.place for d in findings if d.severity is Severity.ERROR]
     if not places or not fleet.node_pools:
         return ""
-    paths = {file.path for file in source.files}
-    folder = os.path.commonpath([_source_folder(pool.file, paths) for pool in fleet.node_pools])
-    others = (f.path for f in source.files if b"kind: NodePool" in f.content)
-    is_alone = folder and all(is_below(path, folder) for path in others)
-    if not is_alone or any(p is None or is_below(p.file, folder) for p in places):
+    folder = _folder_of_pools(source, fleet)
+    if not folder or any(p is None or is_below(p.file, folder) for p in places):
         return ""
     return f"all NodePools are in {folder}, which can be passed as PATH"
 

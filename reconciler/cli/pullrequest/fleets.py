@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -187,11 +187,7 @@ class _Comparison:
         changed = [one for one in head if self._is_changed(one, matches.get(one))]
         names = {one.name for one in head}
         kept = {one for one in matches.values() if one.name in names}.union(renamed.values())
-        gone = [one for one in before if one not in kept]
-        if self._are_named:
-            gone = [one for one in gone if self._is_named(one)]
-        elif gone:
-            gone = self._without_late(gone)
+        gone = self._removed([one for one in before if one not in kept])
         return [
             *(self._change_of(one, matches.get(one)) for one in changed),
             *map(self._removal_of, gone),
@@ -213,6 +209,12 @@ class _Comparison:
         if one.path not in self._existing and not self._is_named(before):
             return False
         return self._differs(one.path) or (before is not None and before.path != one.path)
+
+    def _removed(self, gone: list[_Known]) -> list[_Known]:
+        """Return which of the fleets that are gone are named, or were removed by the head."""
+        if self._are_named:
+            return [one for one in gone if self._is_named(one)]
+        return self._without_late(gone) if gone else []
 
     def _renamed_folders(
         self, head: Sequence[_Known], before: Sequence[_Known], matches: Mapping[_Known, _Known]
@@ -278,9 +280,7 @@ class _Comparison:
         around = self._path_of(self._around)
         here = "" if around == "." else f"{around}/"
         listed = find_folders(AtRef(self._top, commit), CONFIG_FILES)
-        tops = {p for p in listed if not any(p != o and is_below(p, o) for o in listed)}
-        tops = {p for p in tops if not _SKIPPED & set(p.split("/"))}
-        wanted = {p for p in tops if f"{p}/".startswith(here) or here == ""} | self._was_there
+        wanted = {p for p in _top_folders(listed) if f"{p}/".startswith(here)} | self._was_there
         return [_Known(p, _name_in(self._read_at(commit, p), p)) for p in sorted(wanted)]
 
     def _read_at(self, commit: str, path: str) -> list[tuple[str, bytes]]:
@@ -326,6 +326,14 @@ def _name_in(files: Sequence[tuple[str, bytes]], path: str, before: str = "") ->
         return before
     name = fleet.config.get("fleet")
     return name if isinstance(name, str) else path.rpartition("/")[2]
+
+
+def _top_folders(folders: Collection[str]) -> Iterator[str]:
+    """Yield the folders that are in no other one, without those that are never fleets."""
+    for folder in folders:
+        is_inner = any(folder != other and is_below(folder, other) for other in folders)
+        if not is_inner and _SKIPPED.isdisjoint(folder.split("/")):
+            yield folder
 
 
 def match_fleets(head: Sequence[_Known], before: Sequence[_Known]) -> dict[_Known, _Known]:

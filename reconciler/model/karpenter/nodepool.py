@@ -117,6 +117,11 @@ class NodePool(_Struct, frozen=True):
         return self.metadata.name
 
     @property
+    def weight(self) -> int:
+        """Its weight: the scheduler tries NodePools with a higher one first."""
+        return self.spec.weight or 0
+
+    @property
     def is_static(self) -> bool:
         """Whether it keeps a fixed number of nodes, whatever the pods."""
         return self.spec.replicas is not None
@@ -134,7 +139,7 @@ class NodePool(_Struct, frozen=True):
     @property
     def order(self) -> tuple[int, tuple[int, ...]]:
         """The sort key of pools: higher weight first, ties in reverse alphabetical order."""
-        return (-(self.spec.weight or 0), (*(-ord(c) for c in self.name), 1))
+        return (-self.weight, (*(-ord(c) for c in self.name), 1))
 
     def limits(self) -> Resources:
         """Return ``spec.limits`` in thousandths."""

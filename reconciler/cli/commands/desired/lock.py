@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -231,21 +232,30 @@ def _resolve_classes(
         find = node_class_resolver(request, resolved)
         found = [find(node_class) for node_class in classes]
     for node_class in found:
-        status = node_class.status
-        parts = {
-            "images": status.amis,
-            "subnets": status.subnets,
-            "security groups": status.security_groups,
-        }
-        missing = [what for what, things in parts.items() if not things]
-        if missing:
-            messages = {c.message for c in status.conditions if c.status == "False" and c.message}
-            raise CloudError(
-                f"EC2NodeClass {node_class.name} matches no {' and no '.join(missing)}"
-                + (f" ({'; '.join(sorted(messages))})" if messages else ""),
-                remedy="nothing was written; check its selector terms",
-            )
+        _expect_resources(node_class)
     return found
+
+
+def _expect_resources(node_class: EC2NodeClass) -> None:
+    """Refuse a class that selects nothing of some kind.
+
+    Raises:
+        CloudError: it does.
+    """
+    status = node_class.status
+    parts = {
+        "images": status.amis,
+        "subnets": status.subnets,
+        "security groups": status.security_groups,
+    }
+    missing = [what for what, things in parts.items() if not things]
+    if missing:
+        messages = {c.message for c in status.conditions if c.status == "False" and c.message}
+        raise CloudError(
+            f"EC2NodeClass {node_class.name} matches no {' and no '.join(missing)}"
+            + (f" ({'; '.join(sorted(messages))})" if messages else ""),
+            remedy="nothing was written; check its selector terms",
+        )
 
 
 def _classes_in_snapshot(
@@ -279,6 +289,17 @@ def _without_times(lock: Lock) -> Lock:
     return replace(lock, digest="", locked_at=epoch, catalog=timeless)
 
 
+def _class_changes(before: LockedClass | None, after: LockedClass) -> Iterator[str]:
+    """Yield the resources that a class lost and got, by their kind."""
+    known = _resource_ids(before) if before is not None else {}
+    for what, ids in _resource_ids(after).items():
+        old = known.get(what, ())
+        changes = [f"-{one}" for one in old if one not in ids]
+        changes += [f"+{one}" for one in ids if one not in old]
+        if changes:
+            yield f"{what}: {' '.join(changes)}"
+
+
 def _describe_changes(before: Lock | None, after: Lock) -> list[str]:
     """Return the changes: the resources of each class, then types and prices in one line."""
     from reconciler.catalog.locked import describe_differences
@@ -286,17 +307,11 @@ def _describe_changes(before: Lock | None, after: Lock) -> list[str]:
     lines = []
     old = before.node_classes if before is not None else {}
     for name in sorted(old.keys() | after.node_classes.keys()):
-        previous, current = old.get(name), after.node_classes.get(name)
-        if current is None:
+        if name not in after.node_classes:
             lines.append(f"- EC2NodeClass {name}")
             continue
-        known = _resource_ids(previous) if previous is not None else {}
-        for what, ids in _resource_ids(current).items():
-            lost = [x for x in known.get(what, ()) if x not in ids]
-            new = [x for x in ids if x not in known.get(what, ())]
-            if lost or new:
-                change = " ".join([*(f"-{x}" for x in lost), *(f"+{x}" for x in new)])
-                lines.append(f"~ EC2NodeClass {name} {what}: {change}")
+        changes = _class_changes(old.get(name), after.node_classes[name])
+        lines += [f"~ EC2NodeClass {name} {change}" for change in changes]
     types = describe_differences(before.types if before is not None else {}, after.types)
     return [*lines, *([f"~ {types}"] if types else [])]
 

@@ -334,7 +334,8 @@ def next_command(plan: Plan, request: PlanRequest, observation: object) -> str:
     If workloads change that a plan beside a cluster does not include, a plan without it does.
     """
     words = list(_input_arguments(request.fleet))
-    if request.fleet.base and any(f.code == "change-of-requests" for f in plan.diagnostics):
+    codes = {finding.code for finding in plan.diagnostics}
+    if request.fleet.base and "change-of-requests" in codes:
         no_cluster = () if "cluster=none" in request.fleet.settings else ("--set", "cluster=none")
         return _command_line(
             "reconciler", "plan", *words, *no_cluster, "--base", request.fleet.base
@@ -349,11 +350,16 @@ def next_command(plan: Plan, request: PlanRequest, observation: object) -> str:
     if observation == "snapshot":
         return "save this plan with `--out plan.json`, then run `reconciler apply plan.json`"
     if observation == "workloads":
-        ref, codes = request.fleet.base, {finding.code for finding in plan.diagnostics}
-        is_alone = ref is None or codes & {"region-changed", "fleet-new", "base-invalid"}
-        base = () if is_alone else ("--base", ref)
-        return _command_line("reconciler", "simulate", *words, *base)
+        return _command_line("reconciler", "simulate", *words, *_compared_base(request, codes))
     return _command_line("reconciler", "apply", *words)
+
+
+def _compared_base(request: PlanRequest, codes: set[str]) -> Sequence[str]:
+    """Return the arguments for a base that the plan could be compared with."""
+    ref = request.fleet.base
+    if ref is None or codes & {"region-changed", "fleet-new", "base-invalid"}:
+        return ()
+    return "--base", ref
 
 
 def _input_arguments(fleet: FleetRequest) -> Iterator[str]:

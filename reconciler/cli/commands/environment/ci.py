@@ -116,6 +116,15 @@ def _rank(code: int) -> int:
     return {exitcode.DONE: 0, exitcode.REFUSED: 1}.get(code, 2)
 
 
+def _print_review(review: Review) -> None:
+    code = "" if review.code == exitcode.DONE else f"exit code {review.code}"
+    place = ", ".join(filter(None, (code, review.file)))
+    facts = f"{review.headline} ({place})" if review.headline else place
+    print(f"  {one_line(f'{review.fleet}: {facts}')}")
+    if review.error:
+        print(f"Error: {one_line(f'{review.fleet}: {review.error}')}", file=sys.stderr)
+
+
 def _print_reviews(reviews: Sequence[Review], fleets: Sequence[str], base: str | None) -> None:
     """Print one line for each fleet, and write the summary of a job of GitHub Actions."""
     from reconciler.cli.pullrequest.event import append_to_file
@@ -127,12 +136,7 @@ def _print_reviews(reviews: Sequence[Review], fleets: Sequence[str], base: str |
     total = format_count(max(len(fleets), len(reviews)), "fleet")
     print(f"{planned} of {total} planned{compared}")
     for review in reviews:
-        code = "" if review.code == exitcode.DONE else f"exit code {review.code}"
-        place = ", ".join(filter(None, (code, review.file)))
-        facts = f"{review.headline} ({place})" if review.headline else place
-        print(f"  {one_line(f'{review.fleet}: {facts}')}")
-        if review.error:
-            print(f"Error: {one_line(f'{review.fleet}: {review.error}')}", file=sys.stderr)
+        _print_review(review)
     nothing = "No fleet changed." if fleets else f"No fleet found: {_NO_FLEET}."
     append_to_file("GITHUB_STEP_SUMMARY", _summary(reviews) or f"{nothing}\n")
 

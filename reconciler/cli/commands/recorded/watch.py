@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
@@ -18,6 +19,7 @@ from reconciler.assembly.inputs.timings import current_time, read_time_or_span
 from reconciler.assembly.inputs.watching import stop_on_signal
 from reconciler.cli.parser import inputs, serving
 from reconciler.model.errors import UsageError
+from reconciler.model.karpenter.prediction import PredictionVerdict
 from reconciler.model.text.visible import one_line
 
 if TYPE_CHECKING:
@@ -253,13 +255,16 @@ def _replay(request: WatchRequest) -> int:
         if request.episodes is not None:
             shared = _share(episode, request.fleet, os.path.join(request.episodes, name))
             again = replay(shared, predict, EndSimulations().end_of)
-            verdicts = [score.verdict for score in again]
-            if verdicts != [score.verdict for score in found]:
+            if _verdicts(again) != _verdicts(found):
                 warning = f"Warning: without names, {name} has other verdicts"
                 print(one_line(warning), file=sys.stderr)
     _print(report_of(scores), request.output)
     wrong = any(score.verdict.is_wrong for score in scores)
     return exitcode.FAILED if wrong else exitcode.DONE
+
+
+def _verdicts(scores: Iterable[Score]) -> list[PredictionVerdict]:
+    return [score.verdict for score in scores]
 
 
 def _share(episode: EpisodeFile, fleet: FleetRequest, path: str) -> EpisodeFile:
