@@ -19,7 +19,7 @@ from reconciler.advise.changes import (
 from reconciler.advise.constraints import constrained_workloads
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, SPOT
-from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.karpenter.nodepool import NodePool, NodeSelectorRequirement
 from reconciler.model.karpenter.requirements import Operator
 from reconciler.model.resources import CPU
 from reconciler.observed.state import ClusterState
@@ -115,6 +115,10 @@ def _merge_candidates(pools: Sequence[NodePool]) -> Iterator[AdviceCandidate]:
             )  # fmt: skip
 
 
+def _values_of(rows: Iterable[NodeSelectorRequirement]) -> set[str]:
+    return {value for row in rows for value in row.values}
+
+
 def _merge_changes(pool: NodePool, other: NodePool) -> tuple[DesiredChange, ...] | None:
     """Return the changes that let a NodePool allow what another one allows; None if impossible."""
     mine, theirs = pool.spec.template.spec, other.spec.template.spec
@@ -131,8 +135,7 @@ def _merge_changes(pool: NodePool, other: NodePool) -> tuple[DesiredChange, ...]
         if not others:
             changes.append(DropRequirement(pool.name, key))
         elif all(row.operator == Operator.IN for row in (*own, *others)):
-            allowed = {value for row in own for value in row.values}
-            more = {value for row in others for value in row.values} - allowed
+            more = _values_of(others) - _values_of(own)
             if more:
                 changes.append(AllowValues(pool.name, key, tuple(sorted(more))))
         else:

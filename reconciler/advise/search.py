@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
+from operator import attrgetter
 from typing import Final
 
 from reconciler.advise.candidates import AdviceCandidate
@@ -218,7 +219,7 @@ def _best_combination(
     A candidate that saves less than ``least`` alone, in USD a month, is not added.
     """
     eligible = [one for one in alone if not one.concerns_workload]
-    saving = sorted((one for one in eligible if is_advice(one)), key=lambda one: one.order)
+    saving = sorted(filter(is_advice, eligible), key=attrgetter("order"))
     if not saving:
         return None
     more = [one for one in saving[1 : ADDITIONS_MAX + 1] if -one.per_month >= least]

@@ -116,7 +116,7 @@ def _format_canonical(amount: int, scale: int, suffix: str) -> str:
     while amount % 10 == 0:
         amount, scale = amount // 10, scale + 1
     amount, scale = amount * 10 ** (scale % 3), scale - scale % 3
-    exponential = suffix[:1] in ("e", "E") and suffix not in _DECIMAL and not suffix.endswith("i")
+    exponential = suffix[:1] in ("e", "E") and suffix not in (*_DECIMAL, *_BINARY)
     if exponential or scale not in _DECIMAL_SUFFIX:
         return f"{amount}e{scale}" if scale else str(amount)
     return f"{amount}{_DECIMAL_SUFFIX[scale]}"

@@ -162,22 +162,31 @@ def _missing_claim_events(
     distinguished from one that never will be.
     """
     entry, gone = records.launch(name), records.gone(name)
-    if entry is None and gone is None:
-        is_over = command is not None and command.phase is CommandPhase.ROLLED_BACK
-        if is_over or (command is not None and records.is_recovered):
+    if entry is not None:
+        yield ActionEvent.REQUESTED, ""
+        if entry.outcome is Outcome.FAILED:
+            yield ActionEvent.REFUSED, entry.message
+        elif entry.outcome is not None:
+            yield from _ended_claim_events(command, gone)
+    elif gone is not None:
+        yield ActionEvent.REQUESTED, ""
+        if gone.status.provider_id:
+            yield from _ended_claim_events(command, gone)
+        else:
             yield ActionEvent.LOST, ""
-        return
-    yield ActionEvent.REQUESTED, ""
-    if entry is not None and entry.outcome is None:
-        return
-    if entry is not None and entry.outcome is Outcome.FAILED:
-        yield ActionEvent.REFUSED, entry.message
-    elif entry is None and gone is not None and not gone.status.provider_id:
+    elif command is not None and (
+        command.phase is CommandPhase.ROLLED_BACK or records.is_recovered
+    ):
         yield ActionEvent.LOST, ""
-    else:
-        yield ActionEvent.LAUNCHED, ""
-        was_ready = gone is None or gone.is_true(lifecycle.INITIALIZED)
-        yield (ActionEvent.INITIALIZED if command is None and was_ready else ActionEvent.LOST), ""
+
+
+def _ended_claim_events(
+    command: RunningCommand | None, gone: NodeClaim | None
+) -> Iterator[EventWithMessage]:
+    """Yield the events of a claim that was launched and is no longer there."""
+    yield ActionEvent.LAUNCHED, ""
+    was_ready = gone is None or gone.is_true(lifecycle.INITIALIZED)
+    yield (ActionEvent.INITIALIZED if command is None and was_ready else ActionEvent.LOST), ""
 
 
 def _replace_events(command: RunningCommand | None) -> Iterator[EventWithMessage]:

@@ -188,10 +188,11 @@ def write_files(wanted: Iterable[DesiredOverlay], folder: str) -> dict[str, list
                 where=str(home / foreign[0]),
                 remedy="move it away, or pass another folder to --out",
             )
+        unchanged = {name for name, text in contents.items() if present.get(name) == text}
         done = {
-            "written": sorted(n for n in contents if present.get(n) != contents[n]),
+            "written": sorted(contents.keys() - unchanged),
             "removed": sorted(generated - contents.keys()),
-            "unchanged": sorted(n for n in contents if present.get(n) == contents[n]),
+            "unchanged": sorted(unchanged),
         }
         for name in done["written"]:
             write_file(str(home / name), contents[name].encode())

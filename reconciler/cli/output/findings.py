@@ -98,10 +98,12 @@ def _summary_line(diagnostics: Sequence[Diagnostic], what: str, *, colour: bool)
         for severity, word in ((Severity.ERROR, "error"), (Severity.WARNING, "warning"))
         if counts[severity]
     ]
-    valid = not counts[Severity.ERROR]
-    head = _paint("valid" if valid else "invalid", "32" if valid else "31", colour=colour)
-    found = [*([what] if what and valid else []), *([", ".join(parts)] if parts else [])]
-    return f"{head}: {'; '.join(found)}" if found else head
+    numbers = ", ".join(parts)
+    if counts[Severity.ERROR]:
+        return f"{_paint('invalid', '31', colour=colour)}: {numbers}"
+    found = "; ".join(filter(None, (what, numbers)))
+    head = _paint("valid", "32", colour=colour)
+    return f"{head}: {found}" if found else head
 
 
 def render_json(diagnostics: Sequence[Diagnostic], fixes: FixResult | None = None) -> str:

@@ -94,6 +94,11 @@ def _remove_own_label(data: JsonDict) -> list[Note]:
     return []
 
 
+def _pop_set(data: JsonDict, *keys: str) -> JsonDict:
+    """Remove and return those of the fields that are set to something."""
+    return {key: data.pop(key) for key in keys if data.get(key)}
+
+
 def migrate_provisioner(data: JsonDict) -> MigrationResult:
     """Turn a Provisioner of ``v1alpha5`` into a NodePool of ``v1`` with the same behaviour."""
     notes = [change_note(("kind",), f"Provisioner {data.get('apiVersion')} → NodePool {VERSION}")]
@@ -103,21 +108,18 @@ def migrate_provisioner(data: JsonDict) -> MigrationResult:
     claim: JsonDict = {}
     template: JsonDict = {"spec": claim}
     spec: JsonDict = {"template": template}
-    metadata = {key: old.pop(key) for key in ("labels", "annotations") if old.get(key)}
+    metadata = _pop_set(old, "labels", "annotations")
     if metadata:
         template["metadata"] = metadata
     claim["nodeClassRef"] = _class_of_provisioner(data, old, provider, notes)
     claim["requirements"] = _migrate_requirements(old.pop("requirements", None), notes)
-    for key in ("taints", "startupTaints"):
-        if old.get(key):
-            claim[key] = old.pop(key)
+    claim |= _pop_set(old, "taints", "startupTaints")
     kubelet = _pop_kubelet(old, "kubeletConfiguration", ("spec", "kubeletConfiguration"), notes)
     claim["expireAfter"] = _format_seconds(old.pop("ttlSecondsUntilExpired", None))
     spec["disruption"] = _migrate_consolidation(old, notes)
     spec["limits"] = old.pop("limits", None)
     notes += _migrate_limits(spec)
-    if old.get("weight"):
-        spec["weight"] = old.pop("weight")
+    spec |= _pop_set(old, "weight")
     unread = sorted(k for k, v in old.items() if v not in (None, {}, []))
     notes += [removal_note(("spec", key), "has no successor in v1") for key in unread]
     data["spec"] = spec

@@ -55,11 +55,7 @@ class Admission:
     def admit(self, template: JsonDict, owner: Resource) -> Admitted:
         """Return the template of a workload, or a Pod, as the API server would store it."""
         spec = dict(template.get("spec") or {})
-        for name in ("containers", "initContainers"):
-            if isinstance(spec.get(name), list):
-                spec[name] = list(map(_with_requests_of_limits, spec[name]))
-                if spec.get("hostNetwork") is True:
-                    spec[name] = list(map(_with_host_ports, spec[name]))
+        _default_containers(spec)
         _default_pod_requests(spec)
         rejected: list[str] = []
         notes: list[AdmissionNote] = []
@@ -313,6 +309,15 @@ def _above_maximum(maximums: JsonDict, requests: Amounts, limits: Amounts) -> It
             yield f"the maximum of {name} is {text}, and there is no limit"
         elif limits[name] > bound or requests.get(name, 0) > bound:
             yield f"the maximum of {name} is {text}"
+
+
+def _default_containers(spec: JsonDict) -> None:
+    """Set the requests of containers that have only limits, and the ports on the host."""
+    for name in ("containers", "initContainers"):
+        if isinstance(spec.get(name), list):
+            spec[name] = list(map(_with_requests_of_limits, spec[name]))
+            if spec.get("hostNetwork") is True:
+                spec[name] = list(map(_with_host_ports, spec[name]))
 
 
 def _tolerate_extended_resources(spec: JsonDict) -> None:

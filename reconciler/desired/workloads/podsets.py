@@ -130,15 +130,18 @@ def scalers_of(resources: Iterable[Resource]) -> dict[ScaleTarget, list[Scaler]]
     return found
 
 
+def _target_of(row: ScalerKind, resource: Resource) -> ScaleTarget:
+    ref = as_mapping(value_of(resource.data, row.target))
+    kind = str(ref.get("kind") or "Deployment")
+    api_version = str(ref.get("apiVersion") or "apps/v1")
+    name = str(ref.get("name") or "")
+    return ScaleTarget(group_of(api_version), kind, resource.namespace, name)
+
+
 def read_scaler(row: ScalerKind, resource: Resource) -> Scaler | None:
     """Return an autoscaler, None if it is paused; a target without a kind is a Deployment."""
     data = resource.data
-    ref = as_mapping(value_of(data, row.target))
-    kind = str(ref.get("kind") or "Deployment")
-    api_version = str(ref.get("apiVersion") or "apps/v1")
-    target = ScaleTarget(
-        group_of(api_version), kind, resource.namespace, str(ref.get("name") or "")
-    )
+    target = _target_of(row, resource)
     minimum = number_at(data, row.minimum, row.default_minimum)
     maximum = max(number_at(data, row.maximum, max(row.default_maximum, minimum)), minimum)
     idle = number_at(data, row.idle, minimum)

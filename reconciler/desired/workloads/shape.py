@@ -8,7 +8,8 @@ does not exist.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Final
 
 from reconciler.desired.rules.devices import device_findings
@@ -58,15 +59,16 @@ def check_workload(kind: str, data: JsonDict, row: WorkloadKind | None = None) -
     return list(_custom_findings(data, row)) if row is not None else []
 
 
-def _partial_template_findings(template: JsonDict) -> Sequence[Finding]:
-    """Return the errors in a pod template that an operator completes."""
-    found = schema.check_schema(SCHEMA, template, "partialTemplate")
-    if found:
-        return found
-    return [
-        *check_pod_metadata(template.get("metadata") or {}, ("metadata",)),
-        *_pod(template.get("spec", {}), ("spec",)),
-    ]
+def _partial_template_findings(template: JsonDict, at: Pointer) -> Iterator[Finding]:
+    """Yield the errors in a pod template that an operator completes; it is at ``at``."""
+    found: Iterable[Finding] = schema.check_schema(SCHEMA, template, "partialTemplate")
+    if not found:
+        metadata = template.get("metadata") or {}
+        found = chain(
+            check_pod_metadata(metadata, ("metadata",)), _pod(template.get("spec", {}), ("spec",))
+        )
+    for finding in found:
+        yield finding._replace(pointer=(*at, *finding.pointer))
 
 
 def _custom_findings(data: JsonDict, row: WorkloadKind) -> Iterator[Finding]:
@@ -76,14 +78,13 @@ def _custom_findings(data: JsonDict, row: WorkloadKind) -> Iterator[Finding]:
     for group in row.groups:
         for entry in entries_of(group, data):
             templates += bool(group.containers or group.pod)
-            for path in dict.fromkeys((group.template, group.fallback)):
-                template = value_of(entry.data, path) if path else None
-                if template is None:
-                    continue
-                templates += 1
-                at = (*entry.pointer, *pointer_of(path))
-                for finding in _partial_template_findings(template):
-                    yield finding._replace(pointer=(*at, *finding.pointer))
+            for path in filter(None, dict.fromkeys((group.template, group.fallback))):
+                template = value_of(entry.data, path)
+                if template is not None:
+                    templates += 1
+                    yield from _partial_template_findings(
+                        template, (*entry.pointer, *pointer_of(path))
+                    )
             yield from _count_findings(group, entry)
     if not templates and not (row.follows and value_of(data, row.follows)):
         first = row.groups[0]

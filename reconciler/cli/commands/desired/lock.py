@@ -127,14 +127,13 @@ def _make_lock(
         existing = None
     catalog = _public_catalog(request, resolved)
     assert isinstance(catalog, BundledCatalog)
-    fits = (
-        drop_stale_entries(existing, fleet.node_classes, fleet.node_pools)[0]
-        if existing is not None
-        else None
-    )
+    fits = existing
+    if existing is not None:
+        fits, _ = drop_stale_entries(existing, fleet.node_classes, fleet.node_pools)
     names = allowed_types(node_pools(fleet), catalog)
     known: Mapping[str, LockedType] = fits.types if fits is not None else {}
-    fresh = locked_types(catalog, (n for n in names if n not in known), release[1])
+    types = locked_types(catalog, (n for n in names if n not in known), release[1])
+    types |= {name: known[name] for name in names if name in known}
     facts = locked_catalog(catalog, _types_source(catalog, release[0].version), release[0])
     return Lock(
         locked_at=now,
@@ -142,7 +141,7 @@ def _make_lock(
         catalog=fits.catalog if fits is not None else facts,
         node_pools={r.name: choices_digest(r.data) for r in fleet.node_pools},
         node_classes=_locked_classes(request, fleet, resolved, fits),
-        types={n: known[n] if n in known else fresh[n] for n in names if n in known or n in fresh},
+        types={name: types[name] for name in names if name in types},
     )
 
 
