@@ -121,11 +121,12 @@ class EventLog:
         claim = claim if claim in self._pools else self._claims.get(claim or progress.node, claim)
         command = progress.command or self._command_by_claim.get(claim, "")
         known = self._commands.get(command)
-        if not claim and known is not None and len(known.node_claims) == 1:
-            (claim,) = known.node_claims
+        removed = known.node_claims if known is not None else ()
+        if not claim and len(removed) == 1:
+            (claim,) = removed
         pool = progress.node_pool or self._pools.get(claim, "")
-        if not pool and known is not None and known.node_claims:
-            pool = self._pools.get(known.node_claims[0], "")
+        if not pool and removed:
+            pool = self._pools.get(removed[0], "")
         return Event(
             progress.at,
             progress.kind,

@@ -168,12 +168,17 @@ def _prunable_plans(survey: _Survey) -> _Prunable:
     return prunable, len(rows)
 
 
+def _followed_commands(survey: _Survey) -> set[str]:
+    """Return the commands that rollouts still follow."""
+    bodies = (row.body for row in survey.rows(rollout, rollout.c.body))
+    rollouts = (decode_json(body, Rollout) for body in bodies)
+    return {move.command for known in rollouts for move in known.moves}
+
+
 def _prunable_commands(survey: _Survey) -> _Prunable:
     c = command.c
     rows = survey.rows(command, c.id, c.phase, c.started_at, c.body)
-    bodies = (row.body for row in survey.rows(rollout, rollout.c.body))
-    rollouts = [decode_json(body, Rollout) for body in bodies]
-    followed = {move.command for known in rollouts for move in known.moves}
+    followed = _followed_commands(survey)
     prunable = []
     for row in rows:
         value = decode_json(row.body, RunningCommand)

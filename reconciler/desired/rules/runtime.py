@@ -347,12 +347,12 @@ def _capacity_types(entry: JsonDict, here: Pointer) -> Iterator[Finding]:
     if least is not None and len(known) < least <= len(values):
         message = f"minValues is {least}, but only {len(known)} of the values are capacity types"
         yield Finding("requirement-min-values", (*here, "minValues"), message, f"they are {words}")
-    for number, value in enumerate(values):
-        if value not in _CAPACITY_TYPES:
-            at = (*here, "values", number)
-            message = f"{quote_value(value)} is not a capacity type and is ignored"
-            hint = f"one of {words}"
-            yield Finding("unknown-capacity-type", at, message, hint, Severity.WARNING)
+    ignored = ((number, value) for number, value in enumerate(values) if value not in known)
+    for number, value in ignored:
+        at = (*here, "values", number)
+        message = f"{quote_value(value)} is not a capacity type and is ignored"
+        hint = f"one of {words}"
+        yield Finding("unknown-capacity-type", at, message, hint, Severity.WARNING)
 
 
 def _budgets(data: dict[str, object]) -> Iterator[Finding]:

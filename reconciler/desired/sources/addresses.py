@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from reconciler.model.json import JsonDict, as_list, as_mapping
@@ -53,7 +53,16 @@ def _is_misspelled(key: object, names: Collection[str]) -> bool:
 def address_in_plugin(content: bytes) -> str:
     """Return an address that the configuration of a built-in plugin has for a path, or ""."""
     documents, _ = parse_documents("", content)
-    stack: list[tuple[bool, object]] = [(False, document.data) for document in documents]
+    for named in _named_paths([document.data for document in documents]):
+        for text in (named, named.partition("=")[2]):  # a file may be written as NAME=PATH
+            if is_address(text):
+                return text
+    return ""
+
+
+def _named_paths(data: Iterable[object]) -> Iterator[str]:
+    """Yield the texts in fields that have paths."""
+    stack: list[tuple[bool, object]] = [(False, item) for item in data]
     while stack:
         is_path, value = stack.pop()
         if isinstance(value, dict):
@@ -61,11 +70,7 @@ def address_in_plugin(content: bytes) -> str:
         elif isinstance(value, list):
             stack += [(is_path, inner) for inner in value]
         elif is_path and isinstance(value, str):
-            path = value.partition("=")[2] if "=" in value else value
-            for text in (value, path):
-                if is_address(text):
-                    return text
-    return ""
+            yield value
 
 
 def foreign_schema(path: str, content: bytes) -> str | None:

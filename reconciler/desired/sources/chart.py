@@ -67,8 +67,8 @@ class ChartFiles:
             name = data.get("name")
             self.name = as_text(name)
         kept: list[object] = []
-        declared = data.get("dependencies")
-        for number, one in enumerate(as_list(declared)):
+        declared = as_list(data.get("dependencies"))
+        for number, one in enumerate(declared):
             self.dependencies += 1
             if self.dependencies > DEPENDENCIES_MAX:
                 raise TreeLimitError(f"more than {DEPENDENCIES_MAX} dependencies")
@@ -77,7 +77,7 @@ class ChartFiles:
                 continue
             place = document.place(("dependencies", number))
             self.findings.append(_missing_dependency(one, origin, number, place))
-        if isinstance(declared, list) and len(kept) != len(declared):
+        if len(kept) != len(declared):
             self._rewrite_chart(path, data, kept)
 
     def _add_dependency(self, folder: str, origin: str, one: JsonDict, depth: int) -> bool:

@@ -137,17 +137,21 @@ def _sets(data: object, keys: Collection[str]) -> bool:
     return any(data.get(key) for key in keys)
 
 
+def _is_of_chart_itself(path: str, folder: str) -> bool:
+    """Return whether a file describes the chart, or has its defaults or a template of it."""
+    own = (posixpath.normpath(posixpath.join(folder, name)) for name in (CHART, VALUES))
+    return path in own or "/templates/" in f"/{path}"
+
+
 def _in_files(
     folder: str, files: Mapping[str, bytes], others: Iterable[SourceFile], keys: Collection[str]
 ) -> Iterator[ChartValues]:
-    own = {posixpath.normpath(posixpath.join(folder, name)) for name in (CHART, VALUES)}
     every = _yaml_files((*files.items(), *((file.path, file.content) for file in others)))
     charts = _chart_folders(every)
     words = [key.encode() for key in keys]
     for path, content in sorted(every.items()):
-        if path in own or "/templates/" in f"/{path}" or not any(w in content for w in words):
-            continue
-        if path not in files and path.startswith(charts):
+        is_of_other = path not in files and path.startswith(charts)
+        if is_of_other or _is_of_chart_itself(path, folder) or not any(w in content for w in words):
             continue
         data = _mapping_of(path, {path: content})
         if _sets(data, keys):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from reconciler.desired.terraform.expressions import evaluate
@@ -79,7 +80,7 @@ def _choices(files: Mapping[str, str], scope: ModuleScope) -> dict[str, _Chosen]
     """Return the common keys of all maps from which each variable without a value chooses."""
     choices: dict[str, _Chosen] = {}
     for path, text in files.items():
-        for match in (match for pattern in _CHOICES for match in pattern.finditer(text)):
+        for match in chain.from_iterable(pattern.finditer(text) for pattern in _CHOICES):
             named, key = match[1], match[2]
             value = None if _has_value(scope, key) else evaluate(named, scope)
             if isinstance(value, PartialMap) or not isinstance(value, Mapping) or not value:

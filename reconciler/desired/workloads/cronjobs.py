@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from enum import StrEnum
+from itertools import chain
 from typing import Final
 
 from reconciler.desired.fleet import Fleet
@@ -222,8 +223,9 @@ def peaks_of(
     ``requests`` are those of all pods of a Job by the key of its CronJob. Which of the peaks costs
     most depends on the nodes, so all are returned, each once.
     """
+    with_requests = (cron for cron in crons if requests.get(cron.key))
     runs = sorted(
-        (run for cron in crons if requests.get(cron.key) for run in runs_of(cron, start, DAY)),
+        chain.from_iterable(runs_of(cron, start, DAY) for cron in with_requests),
         key=lambda run: (run.since, run.cron.key),
     )
     most: dict[str, tuple[int, datetime]] = {}

@@ -79,12 +79,11 @@ def mark_left_over(
     (``disruption/gates/guards.py``).
     """
     store = effects.world.store
+    replacements = [c for c in store.node_claims() if c.name in command.replacements]
     unused = [
         lifecycle.with_condition(claim, LEFT_OVER, "True", now, LEFT_OVER, command.id)
-        for claim in store.node_claims()
-        if claim.name in command.replacements
-        and not claim.is_deleting
-        and not lifecycle.had_pods(claim)
+        for claim in replacements
+        if not (claim.is_deleting or lifecycle.had_pods(claim))
     ]
     if unused and failed:
         named = [c for c in store.node_claims() if c.name in command.node_claims]

@@ -121,8 +121,12 @@ def missing_driver(claim: NodeClaim, slices: Iterable[ResourceSlice], node: str)
     """
     wanted = claim.metadata.annotations.get(REQUESTED_DRIVERS, "")
     names = [name.strip() for name in wanted.split(",") if name.strip()]
-    if not names:
-        return ""
+    published = _published_drivers(slices, node) if names else set[str]()
+    return next((name for name in names if name not in published), "")
+
+
+def _published_drivers(slices: Iterable[ResourceSlice], node: str) -> set[str]:
+    """Return the drivers with a pool on a node whose newest generation is complete."""
     counts: dict[tuple[str, str, int], tuple[int, int]] = {}
     for item in slices:
         if node in (item.spec.node_name, item.owner_node):
@@ -132,8 +136,7 @@ def missing_driver(claim: NodeClaim, slices: Iterable[ResourceSlice], node: str)
     newest: dict[tuple[str, str], bool] = {}
     for (driver, pool_name, _), (seen, expected) in sorted(counts.items()):
         newest.setdefault((driver, pool_name), seen == expected)
-    published = {driver for (driver, _), is_complete in newest.items() if is_complete}
-    return next((name for name in names if name not in published), "")
+    return {driver for (driver, _), is_complete in newest.items() if is_complete}
 
 
 def with_node(claim: NodeClaim, node: Node | None, now: datetime, missing: str = "") -> NodeClaim:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler import exitcode
 from reconciler.assembly.inputs import records
-from reconciler.assembly.inputs.records import served_actions
+from reconciler.assembly.inputs.records import ServedAction, served_actions
 from reconciler.cli.parser import inputs
 from reconciler.engine.shown.past import LaunchPrices, commit_views
 from reconciler.model.text.quoting import quote_value
@@ -115,6 +115,12 @@ class _Past(NamedTuple):
     text: str
 
 
+def _action_cells(served: ServedAction | None) -> tuple[str, str, str]:
+    if served is None:
+        return "", "", ""
+    return served.action, served.state.value, served.plan
+
+
 def _operations(recorded: RecordedFleet, request: HistoryRequest) -> _Past:
     from reconciler.inspection.operations import HEADER, operation_resource, operation_rows
     from reconciler.render.reply import table_section
@@ -127,8 +133,7 @@ def _operations(recorded: RecordedFleet, request: HistoryRequest) -> _Past:
     rows = operation_rows(entries, _MESSAGE_WIDTH if is_short else None)
     if not is_short:
         header += ("ACTION", "STATE", "PLAN")
-        more = [served.get(entry.sequence) for entry in entries]
-        cells = [("", "", "") if a is None else (a.action, a.state.value, a.plan) for a in more]
+        cells = (_action_cells(served.get(entry.sequence)) for entry in entries)
         rows = [(*row, *one) for row, one in zip(rows, cells, strict=True)]
     tones = ["", *(verb_tone(e.shown_verb) for e in entries)] if has_colour(sys.stdout) else ()
     text = columns([header, *rows], tones=tones)
