@@ -344,6 +344,21 @@ def test_objects_of_a_live_cluster_lose_what_the_cluster_added() -> None:
     assert sorted(pool["metadata"]["annotations"]) == ["kubernetes.io/description"]
 
 
+@pytest.mark.parametrize(
+    ("family", "why"),
+    [
+        ("", "there is no amiFamily whose alias is one"),
+        ("  amiFamily: Custom\n", 'amiFamily "Custom" has no alias'),
+    ],
+)
+def test_a_class_without_images_is_to_be_completed(
+    family: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = BETA.replace("  amiFamily: AL2023 # Amazon Linux\n", family)
+    assert main(["init", "fleet", "--from", source(text)]) == 3
+    assert f"v1 requires amiSelectorTerms, and {why} (add " in capsys.readouterr().out
+
+
 CONFLICT = """\
 apiVersion: apps/v1
 kind: Deployment

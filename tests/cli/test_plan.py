@@ -437,8 +437,11 @@ def test_replacements_that_nothing_was_looked_up_for_are_not_denied(
     assert (warning["severity"], warning["path"]) == ("warning", path)
     assert warning["file"] == "class.yaml"
     assert any(line == f"Rollout: {warning['message']}." for line in found["summary"]["text"])
-    same = json.loads(plan("-o", "json", "--base", "HEAD").out)
-    assert [d for d in same["diagnostics"] if d["code"] == "selection-unknown"] == []
+    (repository / "class.yaml").write_text(CLASS.replace(old, new).replace("  role: ", "  role: x"))
+    commit_all(repository)
+    for base in ("HEAD", "HEAD~2"):  # no node is replaced, and all are
+        other = json.loads(plan("-o", "json", "--base", base).out)
+        assert [d for d in other["diagnostics"] if d["code"] == "selection-unknown"] == []
 
 
 def test_the_fleet_of_the_demo_is_planned_without_the_cluster_of_the_demo(

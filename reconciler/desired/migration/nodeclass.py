@@ -14,6 +14,7 @@ from typing import Final
 from reconciler.desired.migration.nodepool import ensure_mapping
 from reconciler.desired.migration.objects import Note, change_note, incomplete_note, removal_note
 from reconciler.model.json import JsonDict
+from reconciler.model.text.quoting import quote_value
 
 TERMS_MAX: Final = 30
 """The maximum number of terms of a selector in Karpenter's schema."""
@@ -192,7 +193,10 @@ def _migrate_images(spec: JsonDict) -> Iterator[Note]:
             ("spec", "amiFamily"), f"amiSelectorTerms with alias {alias} is written out"
         )
     else:
-        message = "v1 requires amiSelectorTerms, and the family has no alias"
+        why = "there is no amiFamily whose alias is one"
+        if family:
+            why = f"amiFamily {quote_value(family)} has no alias"
+        message = f"v1 requires amiSelectorTerms, and {why}"
         hint = "add amiSelectorTerms with an alias, an id, a name or tags"
         yield incomplete_note(("spec", "amiSelectorTerms"), message, hint)
 

@@ -46,8 +46,8 @@ def selector_findings(
 ) -> Iterator[PlanFinding]:
     """Warn about changed selectors of node classes for which nothing was looked up.
 
-    Whether nodes drift is then unknown, and a plan must not read as if they did not. ``nodes`` are
-    how many nodes each of the ``pools`` has.
+    Whether nodes drift is then unknown, and a plan must not read as if they did not, unless another
+    field makes all of them drift. ``nodes`` are how many nodes each of the ``pools`` has.
     """
     counts: dict[str, int] = {}
     for pool in pools:
@@ -57,6 +57,8 @@ def selector_findings(
         node_class = classes.get(change.name)
         if change.kind != "EC2NodeClass" or change.op != "update" or node_class is None:
             continue
+        if change.drifts:
+            continue  # every node of the class is replaced, whatever it selects
         paths = [field.path for field in change.fields]
         for selector, (found, what) in _LOOKED_UP.items():
             if getattr(node_class.status, found) or not any(p.startswith(selector) for p in paths):
