@@ -190,6 +190,20 @@ def test_init_prefers_an_overlay_and_keeps_the_rest_of_the_folder(
 
 
 @needs_kustomize
+def test_a_preferred_overlay_counts_alone_if_argo_cd_names_all(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    application = (
+        "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {{name: {0}}}\nspec:\n"
+        "  source: {{repoURL: x, path: apps/overlays/{0}, kustomize: {{namePrefix: {0}-}}}}\n"
+    )
+    apps = {f"argo/{name}.yaml": application.format(name) for name in ("prod", "staging")}
+    write(work, below("given", WORKLOADS | apps))
+    assert init("given", "--prefer", "apps/overlays/prod") == 0
+    assert [name for name in taken() if name.startswith("Deployment")] == ["Deployment prod-web"]
+
+
+@needs_kustomize
 def test_init_prefers_an_overlay_of_nodes(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = {f"given/overlays/{n}/kustomization.yaml": overlay() for n in ("prod", "staging")}
     files["given/other/web.yaml"] = WEB.replace("name: web,", "name: other,")

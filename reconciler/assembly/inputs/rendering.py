@@ -174,10 +174,10 @@ class _Expansion:
             if not self._is_consumed(folder):  # by an object in one that was rendered later
                 self.files += files
                 self.findings += findings
-        for alternatives in self.detected.alternatives:
-            if sum(map(self._is_consumed, alternatives.folders)) != 1:
-                self.findings.append(alternatives.finding)
-                self._drop(alternatives.folders)
+        for folders, finding in self.detected.alternatives:
+            if finding is None or sum(map(self._is_consumed, folders)) != 1:
+                self.findings += [finding] if finding is not None else []
+                self._drop(folders)
         plain = [f for f in self.detected.plain if not self._is_plain_consumed(f)]
         return Expanded((*plain, *self.files), tuple(self.findings), tuple(self.commands))
 

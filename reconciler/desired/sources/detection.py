@@ -42,10 +42,13 @@ AMBIGUOUS_WORKLOADS: Final = "ambiguous-workloads"
 
 
 class Alternatives(NamedTuple):
-    """Kustomizations of which one has to be named, and the finding if none is."""
+    """Kustomizations of which one has to be named, and the finding if none is.
+
+    Without a finding, another one is preferred to them.
+    """
 
     folders: tuple[str, ...]
-    finding: Diagnostic
+    finding: Diagnostic | None = None
 
 
 @dataclass
@@ -235,6 +238,8 @@ def _roots(
             several.append(group)
             continue
         path = shown[chosen]
+        if others := tuple(other for other in group if other != path):
+            found.alternatives.append(Alternatives(others))
         yield Rendering(path, Tool.KUSTOMIZE, place_of_kustomization(roots[path], below))
     of_nodes = {p for p, c in roots.items() if any(map(_NODES.search, c.files.values()))}
     named = _sources_to_name(several, of_nodes, files, below, found)
