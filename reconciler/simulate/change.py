@@ -32,6 +32,7 @@ from reconciler.plan.value.costs import (
     StuckNode,
     combine_seeds,
     count_offerings,
+    group_waiting_pods,
 )
 from reconciler.plan.value.ranges import (
     NEW_NODES_SEEDS,
@@ -239,6 +240,7 @@ def at_rest_of(report: Report) -> AtRest | None:
     merge, cost = report.merge, report.cost
     if not report.converged or (merge is not None and not merge.base_converged):
         return None
+    pods = sorted((s.name, s.message) for s in report.stuck if s.kind == "Pod")
     had = {life.node_claim for life in report.nodes if life.launched_at is None}
     has = {claim.node_claim for claim in report.fleet}
     before, after = (merge.before, merge.after) if merge is not None else (cost.before, cost.after)
@@ -248,12 +250,13 @@ def at_rest_of(report: Report) -> AtRest | None:
         after=FleetAtRest(nodes=len(has), per_hour=after),
         per_hour=change,
         per_month=sum_dollars([change * HOURS_A_MONTH]),
-        unschedulable=tuple(sorted(s.name for s in report.stuck if s.kind == "Pod")),
+        unschedulable=tuple(name for name, _ in pods),
         replaced=min(len(had - has), len(has - had)),
         rollout=iso_duration(_last_action(report) - report.started_at),
         stuck=tuple(_stuck_nodes(report)),
         by_node_pool=_pool_changes(report),
         unschedulable_before=merge.unschedulable if merge is not None else (),
+        unschedulable_reasons=group_waiting_pods(pods),
         shares=(report if merge is None else merge).shares or None,
         evictions=sum(event.kind == EventKind.POD_EVICTED for event in report.events),
     )

@@ -413,6 +413,24 @@ def test_a_fleet_of_one_namespace_names_the_workloads_that_pay(plan, repository:
     assert named["atRest"]["shares"]["by"] == "namespace"
 
 
+def test_pods_without_a_place_in_steady_state_have_a_reason(plan, repository: Path) -> None:
+    """The first pass from an empty cluster places all six, and had no reason for the comment."""
+    (repository / "pool.yaml").write_text(POOL.replace("spec:\n", "spec:\n  limits: {cpu: 8}\n", 1))
+    app = DEPLOYMENT.replace("cpu: 500m", "cpu: '1'")
+    (repository / "app.yaml").write_text(app.replace("replicas: 3", "replicas: 1"))
+    commit_all(repository)
+    (repository / "app.yaml").write_text(app.replace("replicas: 3", "replicas: 7"))
+    commit_all(repository)
+
+    found = json.loads(plan("-o", "json", "--base", "HEAD~1").out)
+
+    (line,) = [text for text in found["summary"]["text"] if "because of this change" in text]
+    assert "Reason: NodePool general has reached spec.limits.cpu" in line
+    (group,) = found["atRest"]["unschedulableReasons"]
+    assert group["message"] in line
+    assert len(group["pods"]) == len(found["atRest"]["unschedulable"])
+
+
 def test_who_pays_is_a_question_about_a_change() -> None:
     with pytest.raises(UsageError, match="--by shows who pays for a change"):
         request_of(["plan", "--by", "namespace"])

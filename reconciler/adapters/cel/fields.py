@@ -10,7 +10,9 @@ from typing import Final
 
 from reconciler.adapters.cel.paths import Steps, UnknownStep, create_reader
 
-_NO_COST: Final = frozenset({"unschedulable", "unschedulableBefore", "stuck"})
+_NO_COST: Final = frozenset(
+    {"unschedulable", "unschedulableBefore", "unschedulableReasons", "stuck"}
+)
 """The fields of the fleet at rest that do not depend on its nodes and prices."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -276,14 +276,22 @@ def _pods_line(pods: Sequence[str], what: str, why: str = "") -> str:
 def _sole_reason(plan: Plan, pods: Sequence[str]) -> str:
     """Return why the pods cannot be scheduled, empty if there are several reasons.
 
-    The first pass may know another replica of the same workload.
+    It is that of the first pass, or else that of the steady state. Both may know other replicas of
+    the same workloads.
     """
+    first = [(pod.pod, reason.message) for pod in plan.unschedulable for reason in pod.reasons]
+    groups = plan.at_rest.unschedulable_reasons if plan.at_rest is not None else ()
+    later = [(pod, group.message) for group in groups for pod in group.pods]
+    return _reason_of(pods, first) or _reason_of(pods, later)
+
+
+def _reason_of(pods: Sequence[str], reasons: Iterable[tuple[str, str]]) -> str:
+    """Return the only reason of the workloads of pods, empty if there is another number of them."""
     workloads = {pod.rpartition("-")[0] for pod in pods}
-    found = [pod for pod in plan.unschedulable if pod.pod.rpartition("-")[0] in workloads]
-    if {pod.pod.rpartition("-")[0] for pod in found} != workloads:
-        return ""
-    reasons = {reason.message for pod in found for reason in pod.reasons}
-    return reasons.pop() if len(reasons) == 1 else ""
+    found = [(pod.rpartition("-")[0], message) for pod, message in reasons]
+    messages = {message for workload, message in found if workload in workloads}
+    is_known = workloads <= {workload for workload, _ in found}
+    return messages.pop() if is_known and len(messages) == 1 else ""
 
 
 def _steady_state_lines(plan: Plan) -> list[str]:

@@ -40,8 +40,11 @@ from reconciler.plan.value.costs import (
     PoolAtRest,
     PoolChange,
     StuckNode,
+    WaitingPods,
     count_offerings,
+    group_waiting_pods,
 )
+from reconciler.plan.value.nodes import shortest_reason
 from reconciler.plan.value.ranges import FleetAtRest
 from reconciler.plan.value.shares import CostShares, ShareChange
 
@@ -67,6 +70,7 @@ def difference_of(before: RestResult, after: RestResult) -> AtRest:
         stuck=stuck_nodes(after),
         by_node_pool=_pools_of(before, after),
         unschedulable_before=waiting,
+        unschedulable_reasons=_waiting_reasons(after),
         shares=None if limited else _shares_of(before, after),
     )
 
@@ -133,6 +137,15 @@ def waiting_pods(rest: RestResult) -> tuple[str, ...]:
         return ()
     waiting = {pod.key for pod in rest.world.cluster.pending}
     return tuple(sorted(waiting & (placement.unschedulable.keys() | placement.deferred.keys())))
+
+
+def _waiting_reasons(rest: RestResult) -> tuple[WaitingPods, ...]:
+    """Return why pods are still unschedulable at the end."""
+    placement = rest.decisions.placement
+    rejections = placement.unschedulable if placement is not None else {}
+    return group_waiting_pods(
+        (pod, shortest_reason(rejections[pod])) for pod in waiting_pods(rest) if pod in rejections
+    )
 
 
 def named_alike(

@@ -201,6 +201,21 @@ class ListCosts(Part, frozen=True, kw_only=True):
     after: float
 
 
+class WaitingPods(Part, frozen=True, kw_only=True):
+    """Pods that cannot be scheduled for the same reason."""
+
+    message: str
+    pods: tuple[str, ...]
+
+
+def group_waiting_pods(reasons: Iterable[tuple[str, str]]) -> tuple[WaitingPods, ...]:
+    """Return pods with their reasons, by reason."""
+    groups: dict[str, list[str]] = {}
+    for pod, message in reasons:
+        groups.setdefault(message, []).append(pod)
+    return tuple(WaitingPods(message=m, pods=tuple(pods)) for m, pods in groups.items())
+
+
 class AtRest(Part, frozen=True, kw_only=True):
     """The cost of a change: the difference between two fleets at rest.
 
@@ -210,13 +225,14 @@ class AtRest(Part, frozen=True, kw_only=True):
     counts replaced nodes. ``rollout`` is the time until the last action has ended (ISO 8601), None
     if it never ends or the limit ended the search.
 
-    ``by_node_pool`` has both fleets by NodePool. ``unschedulable_before`` are the pods that
-    cannot be scheduled in ``before``. ``evictions`` counts the pods that the rollout evicts, None
-    if unknown. ``shares`` divides both costs among workloads; there are none if the work limit
-    ended the search. ``new_nodes`` is what the change leads to once no present node is left, None
-    if it is not computed. ``list_costs`` is there if NodeOverlays change. ``is_estimate`` is
-    whether the planner alone continued both fleets, without latencies; ``difference`` then includes
-    the error of that.
+    ``by_node_pool`` has both fleets by NodePool. ``unschedulable_before`` are the pods that cannot
+    be scheduled in ``before``, and ``unschedulable_reasons`` say why those in ``after`` cannot:
+    which replicas of a workload these are is chance. ``evictions`` counts the pods that the rollout
+    evicts, None if unknown. ``shares`` divides both costs among workloads; there are none if the
+    work limit ended the search. ``new_nodes`` is what the change leads to once no present node is
+    left, None if it is not computed. ``list_costs`` is there if NodeOverlays change.
+    ``is_estimate`` is whether the planner alone continued both fleets, without latencies;
+    ``difference`` then includes the error of that.
 
     Over several seeds, costs are means; ``range`` is that of ``after``, and ``difference`` that of
     ``per_hour``. The other fields, and all numbers of nodes and their types, are of the seed that
@@ -236,6 +252,7 @@ class AtRest(Part, frozen=True, kw_only=True):
     difference: CostDifference | None = None
     by_node_pool: dict[str, PoolChange] = msgspec.field(default_factory=dict)
     unschedulable_before: tuple[str, ...] = ()
+    unschedulable_reasons: tuple[WaitingPods, ...] = ()
     evictions: int | None = None
     shares: CostShares | None = None
     new_nodes: NewFleets | None = None
@@ -247,6 +264,7 @@ class AtRest(Part, frozen=True, kw_only=True):
         "difference",
         "by_node_pool",
         "unschedulable_before",
+        "unschedulable_reasons",
         "evictions",
         "shares",
         "new_nodes",

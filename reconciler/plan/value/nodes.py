@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Protocol
 
 import msgspec
 
@@ -12,6 +13,7 @@ from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.instancetype import PriceOrigin
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.kubernetes.taint import Taint
+from reconciler.model.text.counting import format_count
 
 LIMIT_CODES: Final = frozenset({"LimitReached", "NodeLimitReached"})
 """The codes of the reasons that a NodePool has reached its limits."""
@@ -124,6 +126,25 @@ def limiting_pool(pod: UnschedulablePod) -> str:
     """Return a NodePool whose limits keep the pod out, empty without one."""
     pools = (r.node_pool for r in pod.reasons if r.code in LIMIT_CODES and r.node_pool)
     return next(pools, "")
+
+
+class _Rejected(Protocol):
+    @property
+    def code(self) -> str: ...
+    @property
+    def message(self) -> str: ...
+
+
+def shortest_reason(reasons: Sequence[_Rejected]) -> str:
+    """Return why a pod cannot be scheduled: a limit of a NodePool that could take it, or the first.
+
+    Reasons of other NodePools are counted.
+    """
+    limits = (reason.message for reason in reasons if reason.code in LIMIT_CODES)
+    messages = dict.fromkeys(reason.message for reason in reasons)
+    first = next(limits, next(iter(messages), ""))
+    more = len(messages) - 1
+    return f"{first} (and {format_count(more, 'other reason')})" if more > 0 else first
 
 
 class PlannedHeadroom(Part, frozen=True, kw_only=True):
