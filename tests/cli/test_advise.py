@@ -299,7 +299,7 @@ def test_a_file_that_differs_from_its_commit_is_not_committed(capsys: Capture, f
     assert git(fleet, "branch", "--list", "cheaper") == ""
 
 
-@pytest.mark.parametrize("name", ["-x", "a..b", "a b", "@{-1}", ""])
+@pytest.mark.parametrize("name", ["-x", "a..b", "a b", "@{-1}"])
 def test_a_branch_needs_a_valid_name(capsys: Capture, fleet: Path, name: str) -> None:
     """The name is checked before the search, whose catalog is missing here."""
     (fleet.parent / "catalog.json").unlink()

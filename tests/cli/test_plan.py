@@ -605,7 +605,7 @@ def test_every_format_begins_with_the_headline_of_the_json(
     )
     assert lines[1] == (
         "3 pods cannot be scheduled because of this change: web/api-*\xa0(3). "
-        "NodePool general: requests 100 cpu, but the largest allowed instance type has 7.9."
+        "Reason: NodePool general: requests 100 cpu, but the largest allowed instance type has 7.9."
     )
     page = unescape(plan("-o", form, "--base", "HEAD").out)
     shown = " ".join(re.sub(r"</p><p>|\*\*|^- ", " ", page, flags=re.MULTILINE).split())
