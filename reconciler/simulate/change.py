@@ -32,7 +32,7 @@ from reconciler.plan.value.costs import (
     StuckNode,
     combine_seeds,
     count_offerings,
-    group_waiting_pods,
+    group_unscheduled_pods,
 )
 from reconciler.plan.value.ranges import (
     NEW_NODES_SEEDS,
@@ -256,7 +256,7 @@ def at_rest_of(report: Report) -> AtRest | None:
         stuck=tuple(_stuck_nodes(report)),
         by_node_pool=_pool_changes(report),
         unschedulable_before=merge.unschedulable if merge is not None else (),
-        unschedulable_reasons=group_waiting_pods(pods),
+        unschedulable_reasons=group_unscheduled_pods(pods),
         shares=(report if merge is None else merge).shares or None,
         evictions=sum(event.kind == EventKind.POD_EVICTED for event in report.events),
     )

@@ -40,9 +40,9 @@ from reconciler.plan.value.costs import (
     PoolAtRest,
     PoolChange,
     StuckNode,
-    WaitingPods,
+    UnscheduledPods,
     count_offerings,
-    group_waiting_pods,
+    group_unscheduled_pods,
 )
 from reconciler.plan.value.nodes import shortest_reason
 from reconciler.plan.value.ranges import FleetAtRest
@@ -139,11 +139,11 @@ def waiting_pods(rest: RestResult) -> tuple[str, ...]:
     return tuple(sorted(waiting & (placement.unschedulable.keys() | placement.deferred.keys())))
 
 
-def _waiting_reasons(rest: RestResult) -> tuple[WaitingPods, ...]:
+def _waiting_reasons(rest: RestResult) -> tuple[UnscheduledPods, ...]:
     """Return why pods are still unschedulable at the end."""
     placement = rest.decisions.placement
     rejections = placement.unschedulable if placement is not None else {}
-    return group_waiting_pods(
+    return group_unscheduled_pods(
         (pod, shortest_reason(rejections[pod])) for pod in waiting_pods(rest) if pod in rejections
     )
 

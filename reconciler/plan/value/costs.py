@@ -201,19 +201,19 @@ class ListCosts(Part, frozen=True, kw_only=True):
     after: float
 
 
-class WaitingPods(Part, frozen=True, kw_only=True):
+class UnscheduledPods(Part, frozen=True, kw_only=True):
     """Pods that cannot be scheduled for the same reason."""
 
     message: str
     pods: tuple[str, ...]
 
 
-def group_waiting_pods(reasons: Iterable[tuple[str, str]]) -> tuple[WaitingPods, ...]:
+def group_unscheduled_pods(reasons: Iterable[tuple[str, str]]) -> tuple[UnscheduledPods, ...]:
     """Return pods with their reasons, by reason."""
     groups: dict[str, list[str]] = {}
     for pod, message in reasons:
         groups.setdefault(message, []).append(pod)
-    return tuple(WaitingPods(message=m, pods=tuple(pods)) for m, pods in groups.items())
+    return tuple(UnscheduledPods(message=m, pods=tuple(pods)) for m, pods in groups.items())
 
 
 class AtRest(Part, frozen=True, kw_only=True):
@@ -252,7 +252,7 @@ class AtRest(Part, frozen=True, kw_only=True):
     difference: CostDifference | None = None
     by_node_pool: dict[str, PoolChange] = msgspec.field(default_factory=dict)
     unschedulable_before: tuple[str, ...] = ()
-    unschedulable_reasons: tuple[WaitingPods, ...] = ()
+    unschedulable_reasons: tuple[UnscheduledPods, ...] = ()
     evictions: int | None = None
     shares: CostShares | None = None
     new_nodes: NewFleets | None = None
