@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -53,7 +54,11 @@ def duplicate_finding(entry: Entry, first: Entry) -> Finding:
         f"duplicate {entry.kind} {quote_value(entry.name)}, first defined at {first.place(at)}"
     )
     severity = Severity.WARNING if entry.kind == "Namespace" else Severity.ERROR
-    return Finding("duplicate-name", at, message, "rename or remove one", severity)
+    folders = {posixpath.dirname(one.place(at).file) for one in (entry, first)}
+    hint = "rename or remove one"
+    if len(folders) > 1:
+        hint += "; of two ways to deploy it, list only one folder under sources in reconciler.yaml"
+    return Finding("duplicate-name", at, message, hint, severity)
 
 
 def with_written_word(entry: Entry, finding: Finding) -> Finding:

@@ -174,6 +174,14 @@ def test_both_positions_of_a_duplicate_name_are_reported() -> None:
     assert diagnostic.place is not None
     assert diagnostic.place.file == "b.json"
     assert "a.json:1:76" in diagnostic.message
+    assert diagnostic.hint == "rename or remove one"
+
+
+def test_objects_of_two_folders_may_be_two_ways_to_deploy_one() -> None:
+    _, (diagnostic,) = read_fleet(
+        [a_file(a_pool(), path="k8s/b.json"), a_file(a_pool(), a_class(), path="chart/a.json")]
+    )
+    assert "list only one folder under sources in reconciler.yaml" in diagnostic.hint
 
 
 def test_of_a_namespace_that_is_written_twice_the_first_counts() -> None:
