@@ -23,10 +23,12 @@ from tests.placement.builders import (
     a_scheduler,
     a_type,
     apart,
+    near,
     on,
     placed,
     pods,
     rule,
+    spread,
     wanted,
 )
 
@@ -266,6 +268,18 @@ def test_without_a_ready_pool_a_label_of_karpenter_is_not_blamed() -> None:
     pod = _selecting(**{"karpenter.sh/capacity-type": "spot"})
     (reason,) = placed([pod]).unschedulable["default/app-0"]
     assert reason.code == "NoNodePools"
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [{"topologySpreadConstraints": [spread(ZONE)]}, {"affinity": near(rule(ZONE))}],
+    ids=["spread", "affinity"],
+)
+def test_a_pod_for_which_no_node_is_large_enough_is_not_blamed_on_its_rules(rules: Object) -> None:
+    """No zone can launch a node for it, so the rule of its zones had "no domain"."""
+    reason = _reason(a_pool(), a_pod("app-0", "70", labels={"app": "app"}, **rules))
+    assert reason.code == "TooLarge"
+    assert "requests 70 cpu, but the largest allowed instance type has 15.9" in reason.message
 
 
 def test_the_domains_that_a_reason_does_not_list_are_counted() -> None:

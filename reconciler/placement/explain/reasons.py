@@ -69,17 +69,18 @@ class Funnel:
 
     def types_left(self) -> tuple[tuple[str, int], ...]:
         """Return how many types each filter leaves, in order, up to the first that leaves none."""
-        self._first_rejection()
+        self.first_rejection()
         return filters_of(self._facts)
 
     def rejection(self) -> Rejection:
-        """Return the rejection of the first filter that leaves no type, with a suggestion."""
-        found = self._first_rejection()
+        """Return the rejection of the first filter, or of all together, with a suggestion."""
+        found = self.first_rejection()
         return found or self._make_rejection(
             "Unschedulable", "no instance type satisfies everything at once"
         )
 
-    def _first_rejection(self) -> Rejection | None:
+    def first_rejection(self) -> Rejection | None:
+        """Return the rejection of the first filter that leaves no type, None without one."""
         template, shape = self._template, self._view.cohort.shape
         mask = self._types
         for key, wanted in self._view.stage.step.demand.requirements.items():
@@ -329,15 +330,15 @@ class Explainer:
             found = check(view, template)
             if found is not None:
                 return found
-        found = self._limit_rejection(template) or rule_rejection(
-            view, template, self._templates, self._placement_pass.demands
-        )
+        found = self._limit_rejection(template)
         if found is not None:
             return found
-        if waits:
-            return self._reservation_rejection(view, template)
         allowed = self._placement_pass.limits.allowed_types(template)
-        return Funnel(view, template, allowed, self._placement_pass.nodes.network).rejection()
+        funnel = Funnel(view, template, allowed, self._placement_pass.nodes.network)
+        rule = rule_rejection(view, template, self._templates, self._placement_pass.demands)
+        if rule is not None:  # a domain that can take no such pod is none that the rule could allow
+            return funnel.first_rejection() or rule
+        return self._reservation_rejection(view, template) if waits else funnel.rejection()
 
     def _limit_rejection(self, template: PoolTemplate) -> Rejection | None:
         if self._placement_pass.limits.allowed_types(template):
