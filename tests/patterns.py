@@ -40,8 +40,8 @@ _MEASURABLE_S: Final = 0.0005
 RATIO_MAX: Final = 32.0
 """Eight times the text may take so many times as long; quadratic growth is 64 times."""
 
-_CERTAIN: Final = 48.0
-"""What takes so many times as long is no effect of memory."""
+_CERTAIN: Final = 100.0
+"""What takes so many times as long grows exponentially: 64 times the text would never end."""
 
 
 class Use(NamedTuple):

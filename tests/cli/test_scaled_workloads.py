@@ -92,7 +92,7 @@ def test_replicas_chooses_how_many_pods_are_planned(
     assert found["atMaximum"] == {"nodes": 10, "perHour": 2.016, "unschedulable": []}
 
 
-@pytest.mark.parametrize("replicas", ["", "most", "50", "101%", "-1%", "1.5%"])
+@pytest.mark.parametrize("replicas", ["most", "50", "101%", "-1%", "1.5%"])
 def test_another_number_of_replicas_is_an_error(
     fleet: Path, capsys: pytest.CaptureFixture[str], replicas: str
 ) -> None:
