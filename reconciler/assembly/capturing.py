@@ -193,7 +193,7 @@ def _custom_catalog(request: FleetRequest) -> object:
         return None
     try:
         found: object = decode_json(read_bytes(request.catalog, CATALOG_BYTES_MAX))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except msgspec.DecodeError as error:
         raise UnreadableError(
             f"not JSON: {error}", where=request.catalog, remedy="pass a catalog in JSON"
         ) from error

@@ -220,7 +220,7 @@ def read_lock(content: bytes) -> Lock | Diagnostic:
         lock = decode_json(content, Lock)
     except msgspec.ValidationError as error:
         return _damaged_finding(f"not a lock file: {describe_mismatch(error)}")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         text = (
             "the file contains merge conflict markers" if b"\n<<<<<<< " in content else str(error)
         )

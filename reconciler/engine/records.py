@@ -197,7 +197,7 @@ def read_records(raw: RawRecords) -> FleetRecords:
     remedy = "capture the snapshot again with `reconciler snapshot` of this release"
     try:
         records = decode_json(raw.content, FleetRecords)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except msgspec.MsgspecError as error:
         raise UnreadableError(
             f"invalid {RECORDS_KIND}: {describe_mismatch(error)}", where=raw.place, remedy=remedy
         ) from error

@@ -174,7 +174,7 @@ def name_in(raw: bytes | msgspec.Raw) -> str:
     """Return ``namespace/name`` of an object in its JSON, empty if it cannot be read."""
     try:
         return _full_name(decode_json(raw, _Item).metadata)
-    except (msgspec.MsgspecError, RecursionError):
+    except msgspec.MsgspecError:
         return ""
 
 

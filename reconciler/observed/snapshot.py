@@ -412,8 +412,6 @@ def _unroll_list(
         raise _nesting_error(source)
     try:
         page = decode_json(document, _Page)
-    except RecursionError as error:
-        raise _nesting_error(source) from error
     except msgspec.MsgspecError as error:
         where, message = json_error_position(source, content, error)
         raise UnreadableError(f"not a snapshot: {message}", where=where) from error

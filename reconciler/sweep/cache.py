@@ -55,7 +55,7 @@ class ResultCache:
             return None
         try:
             return decode_json(content, kind)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except msgspec.DecodeError:
             return None
 
     def write(self, address: str, result: object) -> None:

@@ -92,7 +92,7 @@ def decode_record(content: bytes | None) -> ClusterRecord:
         return ClusterRecord()
     try:
         return decode_json(content, ClusterRecord)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except msgspec.MsgspecError as error:
         raise StateError(
             f"the record of the simulated cluster cannot be read: {describe_mismatch(error)}",
             remedy="run `reconciler state check`",

@@ -101,7 +101,7 @@ def _read_event(path: str) -> JsonDict:
             return decode_json(file.read(_EVENT_BYTES_MAX), JsonDict)
     except FileNotFoundError:
         return {}
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (OSError, msgspec.MsgspecError) as error:
         raise UsageError(
             f"cannot be read: {describe_mismatch(error)}",
             where=path,

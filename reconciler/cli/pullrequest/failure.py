@@ -101,7 +101,7 @@ def is_failure(content: bytes) -> bool:
     """Return whether a file says why there is no plan; a damaged one does not."""
     try:
         return decode_json(content, _FileKind).kind == "PlanFailure"
-    except (msgspec.MsgspecError, RecursionError, ValueError):
+    except msgspec.MsgspecError:
         return False
 
 
@@ -117,7 +117,7 @@ def read_failure(content: bytes, source: str) -> PlanFailure:
         raise UnreadableError(what, where=source, remedy=remedy)
     try:
         return decode_json(content, PlanFailure)
-    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+    except msgspec.MsgspecError as error:
         what = f"not what `ci` writes: {describe_mismatch(error)}"
         raise UnreadableError(what, where=source, remedy=remedy) from error
 

@@ -86,7 +86,7 @@ def foreign_schema(path: str, content: bytes) -> str | None:
 
     try:
         stack: list[object] = [decode_json(content)]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except msgspec.DecodeError:
         return ""
     while stack:
         value = stack.pop()

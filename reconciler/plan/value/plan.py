@@ -269,7 +269,7 @@ def from_json(content: bytes, source: str = "the plan") -> Plan:
     """
     try:
         plan = decode_json(content, Plan)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+    except msgspec.MsgspecError as error:
         raise UnreadableError(
             f"not a plan: {describe_mismatch(error)}",
             where=source,
