@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from reconciler._resources import resource_path
-from reconciler.desired.migration.controller import nest_settings
 from reconciler.initialization.collection import Collection, sorted_objects
 from reconciler.initialization.objects import SourceObject
 from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.json import nest
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.visible import one_line
 from reconciler.source.resource import VALIDATED_KINDS, schema_name
@@ -178,7 +178,7 @@ def settings_file(settings: Mapping[str, object]) -> bytes:
     from reconciler.source.plainyaml import dump
 
     parts = [f"{_MODELINE}{SCHEMAS}/{_SETTINGS_SCHEMA}.json\n", _HEAD]
-    for key, value in nest_settings(settings).items():
+    for key, value in nest(settings).items():
         comment = _COMMENTS.get(key)
         parts += [f"\n# {comment}\n"] if comment else ["\n"]
         parts.append(dump({key: value}))

@@ -16,6 +16,18 @@ JsonDict = dict[str, Any]
 """An object of JSON or YAML that is being made or changed."""
 
 
+def nest(values: Mapping[str, object]) -> JsonDict:
+    """Return values by dotted name as nested mappings; a value has no others below it."""
+    nested: JsonDict = {}
+    for name, value in values.items():
+        *above, last = name.split(".")
+        place = nested
+        for step in above:
+            place = as_mapping(place.setdefault(step, {}))
+        place[last] = value
+    return nested
+
+
 def as_mapping(value: object) -> JsonDict:
     """Return a mapping, an empty one for anything else."""
     return value if isinstance(value, dict) else {}

@@ -207,6 +207,7 @@ def _source_of_cluster(objects: Sequence[JsonDict]) -> SourceFiles:
 
     from reconciler.desired.migration import controller
     from reconciler.desired.migration.objects import remove_live_fields
+    from reconciler.model.json import nest
 
     objects = [item for item in objects if item["kind"] in _READ]
     taken = [copy.deepcopy(o) for o in objects if o["kind"] in _TAKEN]
@@ -227,7 +228,7 @@ def _source_of_cluster(objects: Sequence[JsonDict]) -> SourceFiles:
     config = {
         "apiVersion": "reconciler/v1",
         "kind": "Configuration",
-        **controller.nest_settings({"fleet": "cluster", **values, "decide": "karpenter"}),
+        **nest({"fleet": "cluster", **values, "decide": "karpenter"}),
     }
     whole = {"apiVersion": "v1", "kind": "List", "items": taken}
     files = (

@@ -192,18 +192,6 @@ def settings_of_config_map(data: JsonObject) -> ControllerSettings:
     return read_settings(found, left_out)._replace(default_profile=profile)
 
 
-def nest_settings(values: Mapping[str, object]) -> JsonDict:
-    """Return settings by dotted key as the mapping that a file holds."""
-    nested: JsonDict = {}
-    for key, value in values.items():
-        *above, last = key.split(".")
-        place = nested
-        for step in above:
-            place = place.setdefault(step, {})
-        place[last] = value
-    return nested
-
-
 def read_settings(
     found: Mapping[str, str], left_out: dict[str, str] | None = None
 ) -> ControllerSettings:

@@ -6,7 +6,7 @@ Values that are placeholders are left to the user, who is asked for the cluster'
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from reconciler.desired.migration.controller import (
@@ -15,8 +15,16 @@ from reconciler.desired.migration.controller import (
     read_settings,
     release_to_follow,
 )
-from reconciler.desired.sources.gitops import merge_values, values_of
-from reconciler.model.json import JsonDict, JsonObject, as_list, as_mapping, as_text
+from reconciler.desired.sources.gitops import merge_values, values_of_source
+from reconciler.model.json import (
+    JsonDict,
+    JsonObject,
+    as_list,
+    as_mapping,
+    as_mappings,
+    as_text,
+    nest,
+)
 from reconciler.source.schema import value_at
 
 CHART: Final = "karpenter"
@@ -57,19 +65,6 @@ def is_chart(name: str) -> bool:
     return name.rstrip("/").rpartition("/")[2] == CHART
 
 
-def values_of_parameters(parameters: Mapping[str, object]) -> JsonDict:
-    """Return values by dotted name as the mapping that a file of values has."""
-    values: JsonDict = {}
-    for name, value in parameters.items():
-        *above, last = name.split(".")
-        place = values
-        for step in above:
-            inner = place.setdefault(step, {})
-            place = inner if isinstance(inner, dict) else {}
-        place[last] = value
-    return values
-
-
 def _installations(data: JsonObject) -> Iterator[ChartInstallation]:
     spec = as_mapping(data.get("spec"))
     match data.get("kind"):
@@ -92,14 +87,11 @@ def _of_application(spec: JsonDict) -> Iterator[ChartInstallation]:
         if not is_chart(as_text(one.get("chart"))):
             continue
         helm = as_mapping(one.get("helm"))
-        values = merge_values(
-            values_of(as_text(helm.get("values"))), as_mapping(helm.get("valuesObject"))
-        )
         parameters = {
             as_text(item.get("name")): item.get("value")
-            for item in map(as_mapping, as_list(helm.get("parameters")))
+            for item in as_mappings(helm.get("parameters"))
         }
-        values = merge_values(values, values_of_parameters(parameters))
+        values = merge_values(values_of_source(helm), nest(parameters))
         yield ChartInstallation(values, as_text(one.get("targetRevision")))
 
 

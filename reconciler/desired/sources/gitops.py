@@ -337,9 +337,7 @@ def _application_source(
     entry, folder = found.entry, found.folder
     path, chart = as_text(source.get("path")), as_text(source.get("chart"))
     helm, kustomize = as_mapping(source.get("helm")), as_mapping(source.get("kustomize"))
-    values = merge_values(
-        values_of(as_text(helm.get("values"))), as_mapping(helm.get("valuesObject"))
-    )
+    values = values_of_source(helm)
     if chart:
         yield UsedFiles(tuple(_values_paths(helm, ".", folder, references)))
         where = as_text(source.get("repoURL"))
@@ -462,6 +460,13 @@ def merge_values(first: JsonDict, second: JsonDict) -> JsonDict:
         else:
             merged[key] = value
     return merged
+
+
+def values_of_source(helm: JsonDict) -> JsonDict:
+    """Return the values that a source of Argo CD gives its chart, without single parameters."""
+    return merge_values(
+        values_of(as_text(helm.get("values"))), as_mapping(helm.get("valuesObject"))
+    )
 
 
 def values_of(written: str) -> JsonDict:

@@ -16,7 +16,6 @@ from reconciler.desired.migration.release import (
     ChartInstallation,
     is_chart,
     settings_of_chart,
-    values_of_parameters,
 )
 from reconciler.desired.sources.embedded import embedded_objects
 from reconciler.desired.sources.gitops import ChartRelease, Rendering, Tool, merge_values, values_of
@@ -26,7 +25,7 @@ from reconciler.desired.terraform.functions import Unknown, Value, plain, to_tex
 from reconciler.desired.terraform.hcl import HclBlock, HclError, closing_end
 from reconciler.desired.terraform.scope import ModuleScope
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
-from reconciler.model.json import JsonDict, as_list, as_mapping
+from reconciler.model.json import JsonDict, as_list, as_mapping, nest
 from reconciler.model.text.quoting import quote_value
 
 _CHART: Final = "Chart.yaml"
@@ -50,7 +49,7 @@ def read_release(
     chart = _text(block, "chart", scope)
     values = _values(block, scope)
     if is_chart(chart):
-        values = merge_values(values, values_of_parameters(dict(_parameters(block, scope))))
+        values = merge_values(values, nest(dict(_parameters(block, scope))))
         yield settings_of_chart(ChartInstallation(values, _text(block, "version", scope)))
     folder = _chart_folder(chart, _text(block, "repository", scope), scope)
     by = f"helm_release {block.labels[-1] if block.labels else ''}"
