@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -16,6 +16,8 @@ from reconciler.model.decode import decode_json, describe_mismatch
 from reconciler.model.errors import ClusterError
 from reconciler.model.json import JsonDict
 from reconciler.model.settings import FeatureGate, Settings
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +34,17 @@ class Kind:
     optional: bool = False
 
     def decode(self, item: bytes | msgspec.Raw) -> JsonDict:
-        """Return an object of a list.
+        """Return an object of a list; see ``decode_as``."""
+        return self.decode_as(item, JsonDict)
+
+    def decode_as(self, item: bytes | msgspec.Raw, shape: type[T]) -> T:
+        """Return an object of a list in the shape of what is read of it.
 
         Raises:
             ClusterError: it is not one.
         """
         try:
-            return decode_json(item, JsonDict)
+            return decode_json(item, shape)
         except msgspec.MsgspecError as error:
             what = f"invalid {self.kind}: {describe_mismatch(error)}"
             raise ClusterError(what, where=f"GET {self.path}") from error

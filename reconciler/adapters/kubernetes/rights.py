@@ -34,7 +34,7 @@ from reconciler.adapters.kubernetes.kinds import (
     POD,
 )
 from reconciler.adapters.threads import threaded_calls
-from reconciler.model.decode import decode_json, describe_mismatch
+from reconciler.model.decode import decode_json
 from reconciler.model.errors import ClusterError, UsageError
 from reconciler.ports.calls import Call
 
@@ -211,7 +211,8 @@ def expect_read_only(api: Api, *, may_write: bool) -> None:
 
 def _expect_read_only_in_namespaces(api: Api) -> None:
     """Refuse rights that a RoleBinding of a namespace grants."""
-    names = _names_of_namespaces(api)
+    namespaces = list_items(api, NAMESPACE)
+    names = [NAMESPACE.decode_as(item, _Named).metadata.name for item in namespaces]
     answers = _ask_all({name: partial(_rules_in, api, name) for name in names})
     named = [
         f"{right.name} in the namespace {namespace}"
@@ -225,14 +226,6 @@ def _expect_read_only_in_namespaces(api: Api) -> None:
             where=str(api.access),
             remedy=f"remove the RoleBinding that grants it, {_REMEDY}",
         )
-
-
-def _names_of_namespaces(api: Api) -> list[str]:
-    try:
-        return [decode_json(i, _Named).metadata.name for i in list_items(api, NAMESPACE)]
-    except msgspec.MsgspecError as error:
-        what = f"invalid Namespace: {describe_mismatch(error)}"
-        raise ClusterError(what, where=f"GET {NAMESPACE.path}") from error
 
 
 class _Metadata(msgspec.Struct, frozen=True):
