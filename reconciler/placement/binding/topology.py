@@ -142,7 +142,8 @@ class Neighbourhood:
         for shape, host, count in changes:
             if shape is not None:
                 labels = host.node.metadata.labels.keys()
-                if not has_spreads and labels.isdisjoint(keys | shape.topology_keys):
+                is_far = labels.isdisjoint(keys) and labels.isdisjoint(shape.topology_keys)
+                if is_far and not has_spreads:
                     continue  # each pod may have a rule of its own, over labels that no node has
                 if shape not in relations or relations[shape] is not None:
                     self.change(shape, host, count)
