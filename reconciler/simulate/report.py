@@ -17,7 +17,7 @@ from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.plan.value.costs import DRAINING, NOT_JOINED, Backtest
-from reconciler.plan.value.nodes import limiting_pool, shortest_reason
+from reconciler.plan.value.nodes import deciding_reason, limiting_pool
 from reconciler.plan.value.plan import Plan
 from reconciler.plan.value.ranges import CostDifference, CountSpan, FleetRange
 from reconciler.plan.value.shares import CostShares
@@ -326,7 +326,7 @@ def _stuck_pods(plan: Plan, renamed: Mapping[str, str]) -> Iterator[Stuck]:
     for pod in plan.unschedulable:
         code = pod.reasons[0].code if pod.reasons else ""
         name = renamed.get(pod.pod, pod.pod)
-        yield Stuck("Pod", name, limiting_pool(pod), code, shortest_reason(pod.reasons))
+        yield Stuck("Pod", name, limiting_pool(pod), code, deciding_reason(pod.reasons))
 
 
 def _stuck_drift(plan: Plan, going: Collection[str]) -> Iterator[Stuck]:

@@ -44,7 +44,7 @@ from reconciler.plan.value.costs import (
     count_offerings,
     group_unscheduled_pods,
 )
-from reconciler.plan.value.nodes import shortest_reason
+from reconciler.plan.value.nodes import deciding_reason
 from reconciler.plan.value.ranges import FleetAtRest
 from reconciler.plan.value.shares import CostShares, ShareChange
 
@@ -144,7 +144,7 @@ def _waiting_reasons(rest: RestResult) -> tuple[UnscheduledPods, ...]:
     placement = rest.decisions.placement
     rejections = placement.unschedulable if placement is not None else {}
     return group_unscheduled_pods(
-        (pod, shortest_reason(rejections[pod])) for pod in waiting_pods(rest) if pod in rejections
+        (pod, deciding_reason(rejections[pod])) for pod in waiting_pods(rest) if pod in rejections
     )
 
 

@@ -135,7 +135,7 @@ class _Rejected(Protocol):
     def message(self) -> str: ...
 
 
-def shortest_reason(reasons: Sequence[_Rejected]) -> str:
+def deciding_reason(reasons: Sequence[_Rejected]) -> str:
     """Return why a pod cannot be scheduled: a limit of a NodePool that could take it, or the first.
 
     Reasons of other NodePools are counted.
