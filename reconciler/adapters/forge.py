@@ -294,7 +294,7 @@ class GitHub:
             if error.status != FORBIDDEN:
                 raise
             return ACTIONS_BOT
-        return as_text(user.get("login")) if isinstance(user, dict) else ""
+        return as_text(as_mapping(user).get("login"))
 
     def comments(self) -> list[Comment]:
         return [self._comment(c) for c in self.api.pages(f"{self._issues}/{self.number}/comments")]
@@ -325,9 +325,8 @@ class GitHub:
 
     @staticmethod
     def _comment(data: object) -> Comment:
-        found: JsonDict = as_mapping(data)
-        user = found.get("user")
-        login = user.get("login") if isinstance(user, dict) else ""
+        found = as_mapping(data)
+        login = as_mapping(found.get("user")).get("login")
         return Comment(
             number_or_empty(found.get("id")), as_text(login),
             as_text(found.get("body")), as_text(found.get("html_url")),
@@ -360,7 +359,7 @@ class GitLab:
         if self.own:
             return self.own
         user = self.api.get("/user")
-        return as_text(user.get("username")) if isinstance(user, dict) else ""
+        return as_text(as_mapping(user).get("username"))
 
     def comments(self) -> list[Comment]:
         order = {"sort": "asc", "order_by": "created_at"}
@@ -394,9 +393,8 @@ class GitLab:
 
     @staticmethod
     def _comment(data: object) -> Comment:
-        found: JsonDict = as_mapping(data)
-        author = found.get("author")
-        name = author.get("username") if isinstance(author, dict) else ""
+        found = as_mapping(data)
+        name = as_mapping(found.get("author")).get("username")
         return Comment(
             number_or_empty(found.get("id")),
             as_text(name),

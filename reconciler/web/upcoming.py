@@ -17,6 +17,7 @@ from reconciler.model.text.counting import format_count
 from reconciler.observed.state import StateNode
 from reconciler.plan.rest.steadystate import LaterConsolidation
 from reconciler.plan.value.plan import Plan
+from reconciler.render.cells import group_by
 from reconciler.web.labels import label_of
 
 _UPCOMING_MAX: Final = 3
@@ -71,14 +72,10 @@ def upcoming_steps(
 
 def _consolidations(later: Iterable[LaterConsolidation], now: datetime) -> Iterator[UpcomingStep]:
     """Yield one step for all consolidations of one kind in the same minute from now."""
-    groups: dict[tuple[timedelta, str], list[LaterConsolidation]] = {}
-    for one in later:
-        wait = one.at - now
-        groups.setdefault((wait - wait % _MINUTE, one.reason), []).append(one)
-    for (_, reason), members in groups.items():
+    for members in group_by(later, lambda one: ((one.at - now) // _MINUTE, one.reason)):
         at = min(one.at for one in members)
         nodes, saves = sum(one.nodes for one in members), fsum(one.saves for one in members)
-        yield UpcomingStep(at, reason, nodes, at - now, saves)
+        yield UpcomingStep(at, members[0].reason, nodes, at - now, saves)
 
 
 def _consolidatable_times(
