@@ -47,12 +47,31 @@ DEVICES: Final = a_gpu_type("devices", 64, 30.0, a_template(gpus(16)))
 OTHERS: Final = ("shop", "tools", "data", "site")
 
 
+CONDITIONS: Final = ("Launched", "Registered", "Initialized", "Consolidatable", "Ready")
+
+
+def ready_node(name: str, number: int) -> list[Object]:
+    """Return a Node and its NodeClaim that consolidation may consider.
+
+    A NodePool whose nodes are not ready has none left in its budgets: nothing would be evaluated.
+    """
+    node, claim = a_node(name, zone=f"zone-{'abc'[number % 3]}")
+    since = {"creationTimestamp": "2026-03-01T10:00:00Z"}
+    for item, conditions in ((node, ("Ready",)), (claim, CONDITIONS)):
+        item["metadata"] |= since
+        item["status"]["conditions"] = [
+            {"type": name, "status": "True", "lastTransitionTime": "2026-03-01T10:05:00Z"}
+            for name in conditions
+        ]
+    return [node, claim]
+
+
 def others() -> list[Object]:
     """Return what other tenants run and wait for, the same for every n."""
     found: list[Object] = []
     for number, namespace in enumerate(OTHERS):
         node = f"other-{number}"
-        found += a_node(node, zone=f"zone-{'abc'[number % 3]}")
+        found += ready_node(node, number)
         mine = [*pods(2, f"{namespace}-r", node=node), *pods(20, f"{namespace}-w")]
         for pod in mine:
             pod["metadata"]["namespace"] = namespace
@@ -66,7 +85,7 @@ def running(objects: list[Object]) -> list[Object]:
     for number, item in enumerate(objects):
         if item["kind"] == "Pod":
             node = f"crowd-{number:04}"
-            found += a_node(node, zone=f"zone-{'abc'[number % 3]}")
+            found += ready_node(node, number)
             item["spec"]["nodeName"] = node
             item["status"] = {"phase": "Running"}
         found.append(item)

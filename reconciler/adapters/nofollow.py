@@ -1,9 +1,15 @@
-"""Opens our own files if no other user could have replaced or changed them."""
+"""Opens our own files if no other user could have replaced or changed them.
+
+Files of the operator are only warned about: some CI runners write the files of variables with a
+mode that lets everybody change them, in a container without other users.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
+from functools import cache
 from shlex import quote
 from typing import Final
 
@@ -11,6 +17,7 @@ from reconciler.model.errors import StateError
 
 _NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
 _REMEDY: Final = "remove it, or pass another location with --state"
+_LOG: Final = logging.getLogger(__name__)
 _JOURNAL_MAGIC: Final = bytes.fromhex("d9d505f920a163d7")
 """The last bytes of a journal that names another file, in SQLite's format."""
 
@@ -67,6 +74,52 @@ def _refuse_file_of_another_user(path: str | os.PathLike[str], status: os.stat_r
         where=os.fspath(path),
         remedy=f"run `chmod o-w {quote(folder)}`, or pass another location with --state",
     )
+
+
+def warn_of_other_writers(path: str | os.PathLike[str], what: str) -> None:
+    """Warn once about a file of the operator that another user of this machine can change.
+
+    ``what`` is what the file decides.
+    """
+    try:
+        problem = _other_writers(os.path.realpath(path))
+    except (OSError, ValueError):  # whoever reads it reports it
+        return
+    if problem:
+        _warn_once(f"{os.fspath(path)}: {problem}, and it decides {what}")
+
+
+@cache
+def _warn_once(text: str) -> None:
+    _LOG.warning("%s", text)
+
+
+def _other_writers(real: str) -> str:
+    """Return who else can change or has made a file, and what to do about it; "" if nobody can."""
+    folder = os.path.dirname(real)
+    if not _is_reachable_by_all(folder):
+        return ""
+    file, above = os.stat(real), os.stat(folder)
+    if not stat.S_ISREG(file.st_mode):
+        return ""
+    if may_be_written_by_all(file.st_mode):
+        return f"every user of this machine can change it (`chmod o-w {quote(real)}`)"
+    if may_be_written_by_all(above.st_mode):
+        if not above.st_mode & stat.S_ISVTX:
+            return f"every user of this machine can replace it (`chmod o-w {quote(folder)}`)"
+        if file.st_uid not in (0, os.geteuid()):
+            return "another user has put it into a folder of all users (move it to your own)"
+    return ""
+
+
+def _is_reachable_by_all(folder: str) -> bool:
+    """Return whether every user may enter a folder and all folders above it."""
+    while os.stat(folder).st_mode & stat.S_IXOTH:
+        above = os.path.dirname(folder)
+        if above == folder:
+            return True
+        folder = above
+    return False
 
 
 def may_be_written_by_all(mode: int) -> bool:

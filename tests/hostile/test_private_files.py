@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.adapters.kubernetes.access import access_of
+from reconciler.adapters.nofollow import warn_of_other_writers
 from reconciler.cli.main import main
+from reconciler.model.settings import Settings
+from tests.adapters.kubernetes.apiserver import write_kubeconfig
 from tests.cli.recorded_fleet import record
 from tests.cli.test_plan import CLASS, POOL
 from tests.hostile.threats import Threat, attack
@@ -111,3 +115,80 @@ def test_a_state_of_another_user_in_a_folder_for_all_is_not_used(
     assert f"chmod o-w {kept}" in capsys.readouterr().err
     kept.chmod(0o755)
     assert main(["status", "fleet", "--state", str(kept)]) == 0
+
+
+@pytest.fixture
+def open_path(work: Path) -> Iterator[None]:
+    """Let every user enter the folders above the folder for commands."""
+    closed: list[tuple[Path, int]] = []
+    for folder in (work, *work.parents):
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        if folder.stat().st_uid == os.geteuid() and not mode & stat.S_IXOTH:
+            closed.append((folder, mode))
+            folder.chmod(mode | stat.S_IXOTH)
+    if not all(folder.stat().st_mode & stat.S_IXOTH for folder in work.parents):
+        pytest.skip("a folder above that of the tests is closed to other users")
+    yield
+    for folder, mode in closed:
+        folder.chmod(mode)
+
+
+def changeable(folder: Path, name: str, content: str) -> Path:
+    """Return a new file that every user can change, in a folder that every user can enter."""
+    folder.chmod(0o755)
+    file = folder / name
+    file.write_text(content)
+    file.chmod(0o666)
+    return file
+
+
+@attack(Threat.OWNERSHIP, "another user of the machine who changes a file of the operator")
+@pytest.mark.parametrize("kind", ["--config", "--policy", "a kubeconfig", "a saved plan"])
+def test_a_file_of_the_operator_that_every_user_can_change_is_named(
+    kind: str, work: Path, open_path: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Guard: ``warn_of_other_writers``. Some CI runners write such files, so none is refused."""
+    if kind == "a kubeconfig":
+        file = changeable(work, "kubeconfig", "")
+        write_kubeconfig(file, "https://192.0.2.1")
+        access_of(Settings(kubeconfig=str(file))).client.close()
+    elif kind == "a saved plan":
+        file = work / "plan.json"
+        assert main(["plan", "fleet", "--out", str(file)]) == 0
+        file.chmod(0o666)
+        work.chmod(0o755)
+        main(["apply", str(file), "fleet", "--auto-approve"])
+    else:
+        content = "policies: []\n" if kind == "--policy" else "packing: default\n"
+        file = changeable(work, "operator.yaml", content)
+        assert main(["plan", "fleet", kind, str(file)]) == 0
+    (message,) = {record.getMessage() for record in caplog.records}
+    assert message.startswith(f"{file}: every user of this machine can change it (`chmod o-w ")
+
+
+@attack(Threat.OWNERSHIP, "a file of the operator in a folder where others can replace it")
+def test_a_file_that_every_user_can_replace_is_named(
+    work: Path, open_path: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Guard: the folder in ``_other_writers``."""
+    file = changeable(work, "operator.yaml", "")
+    file.chmod(0o600)
+    work.chmod(0o777)
+    warn_of_other_writers(file, "something")
+    assert "every user of this machine can replace it" in caplog.text
+
+
+def test_a_file_that_no_other_user_can_reach_is_not_named(
+    work: Path, open_path: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    (work / "private").mkdir()
+    file = changeable(work / "private", "operator.yaml", "")
+    (work / "private").chmod(0o700)
+    warn_of_other_writers(file, "something")
+    (work / "private").chmod(0o755)
+    file.chmod(0o644)
+    warn_of_other_writers(file, "something")
+    work.chmod(0o1777)  # such as a mounted volume; the file is ours
+    warn_of_other_writers(file, "something")
+    warn_of_other_writers(work / "missing", "something")
+    assert caplog.text == ""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from reconciler.adapters.nofollow import warn_of_other_writers
 from reconciler.model.errors import ClusterError, UsageError
 from reconciler.model.settings import Settings
 from reconciler.model.text.urls import is_unencrypted, without_secrets
@@ -112,6 +113,7 @@ def _load_configuration(settings: Settings, configuration: object) -> str:
         return _load_service_account(configuration)
     for path in file.split(os.pathsep):
         _expect_small_file(Path(path).expanduser())
+        warn_of_other_writers(Path(path).expanduser(), "which program gets the credentials")
     try:
         config.load_kube_config(
             config_file=file,

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from reconciler.source.objects import Entry
 
 _VARIABLE: Final = "RECONCILER_CONFIG"
+_DECIDES: Final = {
+    "reconciler.v1": "which credentials, endpoints and clusters are used",
+    "policies.v1": "which plans are refused",
+}
 _REMEDY: Final = "pass a file outside the repository"
 
 
@@ -98,11 +102,13 @@ def read_document(path: str, schema_name: str) -> Entry | None:
         UsageError: it does not fit the schema.
         UnreadableError: it cannot be read.
     """
+    from reconciler.adapters.nofollow import warn_of_other_writers
     from reconciler.assembly.inputs.files import read_start
     from reconciler.desired import policies
     from reconciler.source import schema
     from reconciler.source.objects import Entry
 
+    warn_of_other_writers(path, _DECIDES[schema_name])
     content = read_start(path, LIMITS.bytes_max)
     documents, diagnostics = parse_documents(path, content)
     for diagnostic in diagnostics:

@@ -6,6 +6,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Final
 
+from reconciler.adapters.nofollow import warn_of_other_writers
 from reconciler.adapters.writing import PRIVATE, write_file
 from reconciler.assembly.inputs.files import read_start
 from reconciler.plan.approval import SIZE_MAX, encode_saved_plan, read_saved_plan
@@ -43,4 +44,6 @@ def load(path: str) -> Plan:
     Raises:
         UnreadableError: it cannot be read, or is not a plan as ``save`` wrote it.
     """
+    if path != "-":
+        warn_of_other_writers(path, "what counts as approved")
     return read_saved_plan(read_start(path, SIZE_MAX), "stdin" if path == "-" else path)
