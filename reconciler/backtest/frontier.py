@@ -20,7 +20,7 @@ from reconciler.model.settings import ConsolidationSearch, Packing, PoolOption
 from reconciler.model.text.money import format_dollars, format_whole_dollars
 from reconciler.plan.render.summary import format_seconds
 from reconciler.plan.value.costs import KARPENTER, FrontierPoint, SideResult
-from reconciler.render.charts import Dot, scatter
+from reconciler.render.curves import Dot, scatter
 from reconciler.render.page import Markup
 from reconciler.simulate.building import SimulatedFleet
 from reconciler.source.resource import Resource

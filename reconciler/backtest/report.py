@@ -30,7 +30,7 @@ from reconciler.plan.value.costs import (
     WaitingSeconds,
 )
 from reconciler.render.cells import Column, Section, SectionRow, Text
-from reconciler.render.charts import (
+from reconciler.render.curves import (
     Curve,
     SpanScale,
     TimeScale,

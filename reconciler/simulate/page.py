@@ -28,18 +28,8 @@ from reconciler.render.cells import (
     ValueChange,
     Verbatim,
 )
-from reconciler.render.charts import (
-    LEFT,
-    RIGHT,
-    WIDTH,
-    Axis,
-    format_price_label,
-    hue_of,
-    lanes,
-    level_line,
-    round_up,
-    timeline,
-)
+from reconciler.render.charts import LEFT, RIGHT, WIDTH, Axis, hue_of, lanes, timeline
+from reconciler.render.curves import format_price_label, level_line, round_up
 from reconciler.render.html import render_section
 from reconciler.render.page import Markup, el, filter_field, join_markup, report_page
 from reconciler.render.reply import render_page, text_section

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.render.charts import (
+from reconciler.render.curves import (
     POINTS_MAX,
     Curve,
     Point,
