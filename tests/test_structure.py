@@ -227,3 +227,25 @@ def test_json_is_decoded_by_one_function() -> None:
     }
     direct = [path for path, text in sources.items() if "msgspec.json.decode(" in text]
     assert direct == ["reconciler/model/decode.py"]
+
+
+def test_no_function_imports_what_its_module_has_imported() -> None:
+    """An import within a function is there to start fast; one of a loaded module saves nothing."""
+    repeated = [
+        f"{path.relative_to(ROOT)}:{line}: {module}"
+        for path in sorted((ROOT / "reconciler").rglob("*.py"))
+        for line, module in _repeated_imports(path)
+    ]
+    assert repeated == []
+
+
+def _repeated_imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the line and the module of each import in a function that the top has already."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    own = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    loaded = {own} | {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    for node in (inner for function in functions for inner in ast.walk(function)):
+        is_repeated = isinstance(node, ast.ImportFrom) and node.module in loaded
+        if is_repeated and not (ROOT / node.module.replace(".", "/")).is_dir():
+            yield node.lineno, node.module

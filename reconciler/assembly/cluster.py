@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.adapters.clock import SystemClock
-from reconciler.adapters.kubernetes.access import access_of
+from reconciler.adapters.kubernetes.access import access_of, expect_one_cluster
 from reconciler.assembly.account import connections
 from reconciler.assembly.decoding import prepare_decoders
 from reconciler.assembly.environment import Environment
@@ -60,8 +60,6 @@ def expect_access(settings: Settings) -> None:
     """
     expect_a_cluster(settings)
     if settings.cluster == ClusterKind.KUBECONFIG:
-        from reconciler.adapters.kubernetes.access import access_of
-
         access_of(settings).client.close()
 
 
@@ -82,7 +80,6 @@ def cluster_of(
     """
     expect_a_cluster(settings)
     if settings.cluster == ClusterKind.KUBECONFIG:
-        from reconciler.adapters.kubernetes.access import expect_one_cluster
         from reconciler.adapters.kubernetes.cluster import KubernetesCluster
 
         api = api_of(settings, environment.clock)

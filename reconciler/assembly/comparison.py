@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from reconciler.assembly.inputs import sources
 from reconciler.assembly.snapshots import read_cluster
 from reconciler.desired.fleet import Fleet
-from reconciler.desired.objects import node_pools
+from reconciler.desired.objects import node_classes, node_pools
 from reconciler.desired.settings.layers import DEFAULT, OF_ZONES
 from reconciler.desired.sources.chart import CHART
 from reconciler.desired.workloads.pods import workloads_of
@@ -360,7 +360,6 @@ def base_inputs(
 
             cluster = with_workloads(head.cluster, cluster, head.now)
     if resolve is not None:
-        from reconciler.desired.objects import node_classes
         from reconciler.engine.planning import resolved_object
 
         live = [resolved_object(resolve(c)) for c in node_classes(base.fleet)]
@@ -397,9 +396,7 @@ def emptied_request(request: FleetRequest) -> FleetRequest | None:
     """
     if request.base is None or request.is_removed:
         return None
-    from dataclasses import replace
-
-    emptied = replace(request, is_emptied=True)
+    emptied = replace_request(request, is_emptied=True)
     source = sources.read_source(emptied)
     try:
         fleet, _ = sources.read_desired(source, any_class=True, allow_empty=True)
@@ -408,7 +405,7 @@ def emptied_request(request: FleetRequest) -> FleetRequest | None:
     deleted = pools_of_base(request)
     if fleet.node_pools or not deleted:
         return None
-    return replace(emptied, allow_removal=request.allow_removal | deleted)
+    return replace_request(emptied, allow_removal=request.allow_removal | deleted)
 
 
 def pools_of_base(request: FleetRequest) -> frozenset[str]:

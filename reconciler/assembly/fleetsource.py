@@ -287,7 +287,6 @@ class FleetSource:
         now = time.monotonic()
         if now - self._polled_at >= POLL_S:
             from reconciler.adapters.git.source import head_of
-            from reconciler.assembly.inputs.sources import source_of
 
             self._polled_at = now
             self._head = head_of(source_of(self.request)) or ""

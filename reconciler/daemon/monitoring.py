@@ -13,6 +13,7 @@ from reconciler.assembly.monitoring import (
     DaemonObserver,
     Monitoring,
     expect_web,
+    export_traces,
     meter_of,
     serve_pages,
 )
@@ -112,7 +113,6 @@ def serve_fleets_monitoring(
         UsageError: the address is invalid or in use, or the extra ``web`` is not installed.
     """
     from reconciler.assembly.account import connections
-    from reconciler.assembly.monitoring import export_traces
     from reconciler.notifications.delivery import DeliveryQueue
 
     form = next(known for known in FORMATS if known == request.log_format)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from reconciler.adapters.aws.tags import INTENT
-from reconciler.adapters.simulated.conditions import SimulatedClock
+from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
 from reconciler.assembly.assembly import Assembly, assemble_world, live_inputs
 from reconciler.assembly.environment import Environment
 from reconciler.demo.narrator import Reporter
@@ -213,7 +213,6 @@ class DemoStage:
         It is killed when EC2 has launched the instance, before EC2 responds.
         """
         from reconciler.adapters.processes import private_folder
-        from reconciler.adapters.simulated.conditions import Fault
         from reconciler_embedded.server import serve
 
         before, threads = len(self.ledger), set(threading.enumerate())

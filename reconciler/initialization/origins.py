@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from reconciler.adapters.clock import SystemClock
 from reconciler.adapters.git.folder import read_folder
 from reconciler.adapters.kubernetes.kinds import Kind
-from reconciler.assembly.inputs.manifests import shown_states
+from reconciler.assembly.inputs.manifests import read_manifests, shown_states
 from reconciler.catalog.regions import region_of_pools
 from reconciler.desired.contents import seems_to_have_workload
 from reconciler.desired.fleet import SourceFile
@@ -287,8 +287,6 @@ def _to_prefer(finding: Diagnostic) -> Diagnostic:
 
 def _read_files(path: str) -> tuple[list[SourceFile], list[Diagnostic]]:
     if path == "-":
-        from reconciler.assembly.inputs.manifests import read_manifests
-
         return list(read_manifests((path,))), []
     if os.path.isfile(path):
         from reconciler.assembly.inputs.files import read_start

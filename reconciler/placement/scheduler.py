@@ -55,7 +55,7 @@ from reconciler.placement.nodes.template import (
     VolumeLimits,
     templates_of,
 )
-from reconciler.placement.packing.goal import Depth, Goal
+from reconciler.placement.packing.goal import Depth, Goal, PreferenceBudget
 from reconciler.placement.pods.cohort import Cohort, cohorts_of
 from reconciler.placement.pods.pending import invalid_rejection, without_invalid
 from reconciler.placement.pods.shape import Shape, Shapes, queue_position
@@ -387,7 +387,6 @@ class Scheduler:
         if self._goal.preference_cost_max >= 1 or not any(s.preferences for s in by_shape):
             return self._attempt(by_shape, question), 0.0
         from reconciler.placement.packing.bound import rough_lower_bound
-        from reconciler.placement.packing.goal import PreferenceBudget
 
         def attempt(bare: Collection[Shape], depth: Depth) -> Attempt:
             return self._attempt(by_shape, question, depth, frozenset(bare))

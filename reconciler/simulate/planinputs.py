@@ -33,7 +33,7 @@ from reconciler.assembly.snapshots import read_captured, read_cluster, scaled_cl
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_classes
 from reconciler.diff.nodeclass import with_observed_status
-from reconciler.engine.ownership import karpenter_findings, running_karpenters
+from reconciler.engine.ownership import acting_findings, karpenter_findings, running_karpenters
 from reconciler.model.decode import decode
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import InvalidFleetError, UnreadableError, UsageError
@@ -461,8 +461,6 @@ class _PlanQuestion(NamedTuple):
 def _karpenter_findings(snapshot: Snapshot, settings: Settings) -> tuple[Diagnostic, ...]:
     """Return whose nodes these are: a warning about a Karpenter that runs, unless it decides."""
     if settings.decide is DecisionRules.KARPENTER:
-        from reconciler.engine.ownership import acting_findings
-
         return acting_findings(snapshot.node_claims)
     if settings.kube_allow_karpenter or not snapshot.pods:
         return ()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
 
-from ruamel.yaml import YAML
+from ruamel.yaml import YAML, events
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import DocumentStartEvent, MappingStartEvent, StreamEndEvent
 from ruamel.yaml.representer import SafeRepresenter
@@ -71,8 +71,6 @@ class _Reader:
     """Composes data from the events of a text."""
 
     def __init__(self, text: str) -> None:
-        from ruamel.yaml import events
-
         self.events: Any = events
         self.error = MarkedYAMLError
         self.next = yaml_parser(text).get_event

@@ -163,8 +163,6 @@ def head_of(source: Source) -> str | None:
         case WorkingTree(path):
             return working_revision(path).head
         case AtRef(path, ref):
-            from reconciler.adapters.git.refs import commit_of
-
             with repository_view(repository_of(path), path) as view:
                 return commit_of(view, ref)
         case Remote():

@@ -102,8 +102,6 @@ def expect_known_policies(fail_on: Collection[str], policies: Sequence[Policy]) 
     known = [UNSCHEDULABLE, WARNINGS, NONE, *(policy.name for policy in policies)]
     for name in sorted(fail_on):
         if name not in known:
-            from reconciler.model.text.nearest import did_you_mean
-
             remedy = did_you_mean(name, known, f"use {', '.join(known[:3])} or a policy's name")
             raise UsageError(
                 f'no policy "{name}" applies to this plan', where="--fail-on", remedy=remedy

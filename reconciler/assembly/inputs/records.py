@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from reconciler.assembly.inputs import operatorfile
 from reconciler.assembly.inputs.timings import current_time
 from reconciler.model.diagnostics import Severity
-from reconciler.model.errors import InvalidFleetError, ReconcilerError, StateError, UnreadableError
+from reconciler.model.errors import (
+    InvalidFleetError,
+    ReconcilerError,
+    StateError,
+    UnreadableError,
+    UsageError,
+)
 from reconciler.model.settings import ClusterKind
 from reconciler.model.text.quoting import quote_value
 from reconciler.plan.value.actions import ActionKind
@@ -65,8 +71,6 @@ def name_and_path(words: Sequence[str]) -> tuple[str | None, str | None]:
         UsageError: there are more than two.
     """
     if len(words) > 2:
-        from reconciler.model.errors import UsageError
-
         raise UsageError(
             f"unexpected argument {quote_value(words[2])}", remedy="pass only NAME and PATH"
         )
@@ -402,17 +406,16 @@ def is_live(request: FleetRequest, resolved: Resolved) -> bool:
         return request.snapshot is None and cluster == ClusterKind.EMBEDDED
     if any(resolved.origins[key] != DEFAULT for key in _CLUSTER_SETTINGS):
         return True
-    return any(os.environ.get(name) for name in _ENVIRONMENT) or _has_state(request, resolved)
+    return any(os.environ.get(name) for name in _ENVIRONMENT) or _has_live_state(request, resolved)
 
 
-def _has_state(request: FleetRequest, resolved: Resolved) -> bool:
+def _has_live_state(request: FleetRequest, resolved: Resolved) -> bool:
     """Return whether the folder has a state, so that a plan is of the running fleet.
 
     A state that came with the repository does not count, nor does that of ``--simulated``: its EC2
     and cluster exist only within the process that simulates them.
     """
     from reconciler.adapters.database.location import SIMULATED, may_exist
-    from reconciler.assembly.inputs.records import state_location
 
     try:
         location = state_location(request.path, resolved)

@@ -16,9 +16,9 @@ from reconciler.adapters.writing import make_folder, write_file
 from reconciler.assembly.inputs import sources
 from reconciler.assembly.inputs.timings import current_time
 from reconciler.assembly.inputs.watching import stop_on_signal
-from reconciler.catalog.commitments.overlays import document
+from reconciler.catalog.commitments.overlays import document, fleet_overlays
 from reconciler.model.decision.finding import PlanFinding
-from reconciler.model.errors import ReconcilerError, UnreadableError
+from reconciler.model.errors import ReconcilerError, UnreadableError, UsageError
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.times import timestamp
 from reconciler.model.text.visible import one_line
@@ -70,7 +70,6 @@ def desired_overlays(
         ReconcilerError: an input cannot be read, or is wrong.
     """
     from reconciler.assembly.comparison import read_types
-    from reconciler.catalog.commitments.overlays import fleet_overlays
     from reconciler.desired.objects import node_overlays, node_pools
     from reconciler.observed.identity import identify_nodes
     from reconciler.observed.state import cluster_state
@@ -107,8 +106,6 @@ def _expect_valid_name(name: str, reason: str) -> None:
         UsageError: Kubernetes does not allow the name.
     """
     if _NAME.fullmatch(name) is None:
-        from reconciler.model.errors import UsageError
-
         raise UsageError(
             f"the NodeOverlay would have the invalid name {quote_value(name, 80)}",
             where=reason[:80],

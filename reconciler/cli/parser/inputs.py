@@ -347,14 +347,10 @@ def fleet_request(args: argparse.Namespace, path: str | None) -> FleetRequest:
     """
     repo, below = getattr(args, "repo", None), getattr(args, "below", None)
     if repo is not None and path is not None:
-        from reconciler.model.errors import UsageError
-
         remedy = "pass the folder with --path DIR"
         raise UsageError("PATH and --repo cannot be used together", where=path, remedy=remedy)
     manifests = tuple(getattr(args, "manifests", ()))
     if manifests.count("-") + (getattr(args, "snapshot", None) == "-") > 1:
-        from reconciler.model.errors import UsageError
-
         raise UsageError("standard input can be read only once", where="-f", remedy="use files")
     return request_from(
         FleetRequest,

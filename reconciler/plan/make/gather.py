@@ -102,10 +102,10 @@ def with_headroom(cluster: ClusterState, rooms: Iterable[Headroom]) -> ClusterSt
     return replace(cluster, pods=(*cluster.pods, *virtual)) if virtual else cluster
 
 
-def buffer_findings(inputs: Inputs, rooms: Iterable[Headroom]) -> Iterator[PlanFinding]:
+def _buffer_findings(inputs: Inputs, rooms: Iterable[Headroom]) -> Iterator[PlanFinding]:
     """Report the buffers that have no effect, if that is probably not intended."""
-    if not inputs.settings.gate(FeatureGate.CAPACITY_BUFFER):
-        names = ", ".join(buffer.key for buffer in _buffers(inputs))
+    names = ", ".join(buffer.key for buffer in _buffers(inputs))
+    if names and not inputs.settings.gate(FeatureGate.CAPACITY_BUFFER):
         yield PlanFinding(
             severity="warning",
             code="capacitybuffer-gate-off",
@@ -271,11 +271,6 @@ def _with_headroom(
 
     rooms = headroom_of(inputs)
     return with_headroom(cluster, rooms), rooms
-
-
-def _buffer_findings(inputs: Inputs, rooms: tuple[Headroom, ...]) -> Iterator[PlanFinding]:
-    if inputs.fleet.capacity_buffers or inputs.cluster.capacity_buffers:
-        yield from buffer_findings(inputs, rooms)
 
 
 def _measured_memory(

@@ -24,7 +24,7 @@ from reconciler.model.text.counting import format_count
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.times import format_time
 from reconciler.notifications.log import TerminalNotifier
-from reconciler.notifications.stream import has_colour
+from reconciler.notifications.stream import has_colour, render_for_terminal
 
 if TYPE_CHECKING:
     import argparse
@@ -228,8 +228,6 @@ def _ask_approval(
         if moved:
             raise StalePlanError(moved)
     if must_show:
-        from reconciler.notifications.stream import render_for_terminal
-
         out.write(render_for_terminal(plan, out))
     if not must_ask:
         return Approval(saved, continues=saved is None)

@@ -179,8 +179,6 @@ def request_of(args: argparse.Namespace) -> AdviseRequest:
 
 def _expect_within(flag: str, value: float, least: float, most: float) -> None:
     if not least <= value <= most:
-        from reconciler.model.errors import UsageError
-
         remedy = f"use {least:,} to {most:,}"
         raise UsageError(f"{value:g} is not allowed", where=flag, remedy=remedy)
 

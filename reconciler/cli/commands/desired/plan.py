@@ -174,8 +174,6 @@ def request_of(args: argparse.Namespace) -> PlanRequest:
         UsageError: ``--by`` is set, and there is no change.
     """
     if args.cost_by is not None and args.base is None:
-        from reconciler.model.errors import UsageError
-
         raise UsageError(
             "--by shows who pays for a change",
             where="--by",

@@ -157,8 +157,6 @@ def format_commitments(request: FleetRequest, output: str) -> str:
     settings = sources.settings_of(request, fleet).settings
     found = read_commitments(connections().connector(settings), settings.region)
     if output != "text":
-        from reconciler.render.listing import format_document
-
         document = {**_commitments_document(found), "passedOver": list(found.passed_over)}
         return format_document(document, output)
     return _commitments_text(found)

@@ -203,8 +203,6 @@ def _target_folder(request: InitRequest, *, has_yaml: bool) -> str:
     else:
         folder = "fleet" if has_yaml or _is_inside(request.source, ".") else "."
     if _is_inside(request.source, folder):
-        from reconciler.model.errors import UsageError
-
         raise UsageError(
             f'"{request.source}" is inside the new fleet "{folder}", so every object would be '
             "defined twice",

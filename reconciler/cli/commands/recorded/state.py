@@ -17,6 +17,7 @@ from reconciler.cli.parser import inputs
 from reconciler.inspection.replies import (
     ExportReply,
     ImportReply,
+    MigrationReply,
     PrunedRecords,
     PruningReply,
     SoundnessReply,
@@ -156,7 +157,6 @@ def _print_reply(output: str, reply: Struct, text: str, file: TextIO | None = No
 def _migrate(request: MaintenanceRequest) -> int:
     with records.open_recorded(request.fleet, create=True) as recorded:
         from reconciler.adapters.database.migration import HEAD
-        from reconciler.inspection.replies import MigrationReply
 
         text = f"{recorded.where} is at migration {HEAD}.\n"
         reply = MigrationReply(state=recorded.where, migration=HEAD)

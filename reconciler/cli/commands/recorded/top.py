@@ -100,16 +100,12 @@ def request_of(args: argparse.Namespace) -> TopRequest:
         UsageError: the options do not fit together.
     """
     if args.cost_by is not None and (args.node_pool or args.selector):
-        from reconciler.model.errors import UsageError
-
         raise UsageError(
             "--by divides the cost of the whole fleet",
             where="--by",
             remedy="remove --node-pool and --selector",
         )
     if args.interactive and (args.cost_by is not None or args.once or args.output != "text"):
-        from reconciler.model.errors import UsageError
-
         raise UsageError(
             "the nodes are shown until it is stopped",
             where="--interactive",

@@ -143,8 +143,6 @@ def request_of(args: argparse.Namespace) -> WatchRequest:
     """Return the request in the arguments."""
     name = args.subcommand
     if name == "replay":
-        from reconciler.assembly.inputs.request import FleetRequest
-
         fleet = FleetRequest(
             settings=tuple(args.settings),
             config=args.config,
@@ -152,8 +150,6 @@ def request_of(args: argparse.Namespace) -> WatchRequest:
             is_of_cluster=True,
         )
         if args.anonymize != (args.out is not None):
-            from reconciler.model.errors import UsageError
-
             raise UsageError(
                 "--anonymize and --out go together",
                 where="watch replay",
