@@ -268,6 +268,7 @@ def test_removal_of_a_pool_needs_approval_by_name(plan, tmp_path: Path) -> None:
     waiting = json.loads(plan("-o", "json", "--snapshot", snapshot).out)
     assert [(d["nodeClaim"], d["waitsFor"]) for d in waiting["deferred"]] == [("old-1", "approval")]
     assert waiting["actions"] == []
+    assert waiting["blocked"] == [], "it is listed once, with what it waits for"
     allowed = json.loads(plan("-o", "json", "--snapshot", snapshot, "--allow-removal", "old").out)
     assert [c["reason"] for c in allowed["commands"]] == ["NodePoolDeleted"]
 

@@ -363,7 +363,7 @@ def test_every_amount_is_the_difference_of_those_beside_it() -> None:
     side = [PoolAtRest(nodes=4, per_hour=cost) for cost in (costs.before, costs.after)]
     found = change(
         1.954, 1.586,
-        shares=CostShares(by="workload", groups={"web/api": costs, "web/idle": ShareChange()}),
+        shares=CostShares(by="workload", groups={"web/api": costs, "web/db": ShareChange(after=HOUR / 20)}),
         by_node_pool={"web": PoolChange(before=side[0], after=side[1])},
     )  # fmt: skip
     comment = render_markdown(a_plan(at_rest=found))
@@ -386,6 +386,7 @@ def later(before: float, *after: float, **lost: Any) -> NewFleets:
         (change(1, 1, new_nodes=later(1, 1)), "This change has no effect on cost; 4 nodes."),
         (change(1, 3, new_nodes=later(1, 3)), "This change: +$200/month in steady state; 4 nodes."),
         (change(1, 1, new_nodes=later(1, 2, 4)), "This change has no effect on cost until nodes are replaced, then +$200/month (+$100 to +$300 in 2 runs); 4 nodes."),
+        (change(1, 1, new_nodes=later(1, 2, 4), replaced=4), "This change has no effect on cost until the nodes are next replaced, then +$200/month (+$100 to +$300 in 2 runs); 4 nodes."),
         (change(1, 3, new_nodes=later(1, 1)), "This change: +$200/month in steady state until the nodes are next replaced, then no effect; 4 nodes."),
         (change(1, 3, new_nodes=later(1, 5)), "This change: +$200/month in steady state until the nodes are next replaced, then +$400/month; 4 nodes."),
         (change(1, 2, new_nodes=later(1, 1.5, 2.5)), "This change: +$100/month in steady state; 4 nodes."),
@@ -554,7 +555,8 @@ def test_other_replicas_of_a_workload_that_wait_are_not_more_pods() -> None:
 def test_amounts_that_differ_by_chance_are_marked_and_nobody_pays_for_them() -> None:
     """ "No effect beyond chance" stood above a table in which a workload paid $14 more."""
     shares = CostShares(
-        by="workload", groups={"a/b": ShareChange(after=HOUR), "a/c": ShareChange()}
+        by="workload",
+        groups={"a/b": ShareChange(after=HOUR), "a/c": ShareChange(after=HOUR / 10)},
     )
     pools = {"web": PoolChange(before=PoolAtRest(nodes=4), after=PoolAtRest(nodes=4))}
     changes = [change(2, to, shares=shares, by_node_pool=pools) for to in (1, 4)]
@@ -566,6 +568,15 @@ def test_amounts_that_differ_by_chance_are_marked_and_nobody_pays_for_them() -> 
     assert "Cost by workload" not in chance
     assert "(base → head; costs are means of 3 runs)" in sure
     assert "Cost by workload" in sure
+
+
+def test_a_single_payer_is_left_out() -> None:
+    """A list of one entry, and a table of one row, repeated the amount of the headline."""
+    groups = {"a/b": ShareChange(after=HOUR), "a/c": ShareChange(before=1.0, after=1.0)}
+    found = change(2, 4, shares=CostShares(by="workload", groups=groups))
+    comment = render_markdown(a_plan(at_rest=found))
+    assert "By workload" not in comment
+    assert "Cost by workload" not in comment
 
 
 def test_workloads_that_are_not_listed_are_one_row_with_their_sum() -> None:

@@ -34,6 +34,16 @@ def test_a_message_of_karpenter_is_a_phrase(message: str, words: str) -> None:
     assert refusal_in_words(message) == words
 
 
+@pytest.mark.parametrize(
+    ("reasons", "end"),
+    [(3, "*: why 2"), (4, "*: why 3"), (5, "*: why 2; 2 more reasons for other pods")],
+)
+def test_reasons_that_are_not_shown_are_counted(reasons: int, end: str) -> None:
+    """Those beyond the third were cut without a word."""
+    pods = ", ".join(f"a/p-{n} => why {n}" for n in range(reasons))
+    assert refusal_in_words(f"{PODS_WITHOUT_PLACE}{pods}").endswith(end)
+
+
 def test_a_node_that_is_kept_from_two_methods_for_one_reason_is_listed_once() -> None:
     """A comment listed the same nodes and the same long reason twice."""
     blocked = tuple(

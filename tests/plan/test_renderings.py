@@ -213,7 +213,7 @@ def test_advice_in_a_cell_of_a_page_is_code() -> None:
 def test_a_name_in_the_headline_is_never_code(name: str) -> None:
     plan = a_plan(unschedulable=(UnschedulablePod(pod=name, reasons=()),))
     shown = name.replace("`", "&#x27;")
-    assert f"<p>1 pod cannot be scheduled: {shown}.</p>" in render_html(plan)
+    assert f"<p>Unschedulable: {shown}.</p>" in render_html(plan)
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,40 @@ def test_a_disruption_budget_that_a_change_closes_is_named(
 
 
 @pytest.mark.parametrize(
+    ("spec", "beside", "expected"),
+    [
+        ({}, None, "neither consolidated nor replaced after drift, and an expired node drains without end"),
+        ({"expireAfter": "Never"}, None, "neither consolidated nor replaced after drift"),
+        (
+            {"terminationGracePeriod": "1h"}, None,
+            "not consolidated; drift and expiry replace them, but each drain waits for 1h (terminationGracePeriod), and then deletes the pods",
+        ),
+        (
+            {"terminationGracePeriod": "1h"}, {},
+            "not consolidated; after drift or expiry they are replaced only in NodePool web, once a drain has waited for terminationGracePeriod",
+        ),
+        (
+            {"terminationGracePeriod": "1h"}, {"terminationGracePeriod": "2h"},
+            "not consolidated; drift and expiry replace them, but each drain waits (terminationGracePeriod), and then deletes the pods",
+        ),
+        ({}, {"terminationGracePeriod": "1h", "taints": [{"key": "a", "effect": "NoSchedule"}]},
+            "neither consolidated nor replaced after drift, and an expired node drains without end"),
+    ],
+)  # fmt: skip
+def test_a_closed_budget_names_what_becomes_of_its_nodes(
+    spec: dict[str, Any], beside: dict[str, Any] | None, expected: str
+) -> None:
+    """Whether drift, consolidation or expiry still replaces nodes depends on their NodePool."""
+    pools = [pool(), *([pool_beside()] if beside is not None else [])]
+    for made, more in zip(pools, (spec, beside or {}), strict=False):
+        made["spec"]["template"]["spec"] |= {"expireAfter": "720h", **more}
+    before, after = ([*pools, WEB, a_budget(number)] for number in (1, 0))
+    assert risks(before, after)["change-blocks-evictions"].endswith(
+        f"nodes with them are {expected}"
+    )
+
+
+@pytest.mark.parametrize(
     ("base", "head", "expected"),
     [
         ("1m", "6h", "NodePool web: a node is consolidated once its pods have not changed for 6h (1m before)"),

@@ -189,7 +189,8 @@ def test_the_headline_separates_the_pods_of_later_passes_and_names_drains_withou
         "Nothing to do now: 1 node, 1 cannot be drained; $73/month ($0.10/hour); "
         "1 pod cannot be scheduled."
     )
-    assert lines[1] == "1 pod cannot be scheduled: shop/a."
+    assert lines[0].endswith("; 1 pod cannot be scheduled.")
+    assert lines[1] == "Unschedulable: shop/a.", "the number is not repeated"
     assert lines[2] == "1 pod placed in a later pass: shop/b."
     assert lines[3] == "Steady state: 1 → 2 nodes, +$73/month ($0.10 → $0.20/hour)."
     assert lines[4] == "1 node cannot be drained: n1 (its drain never ends)."

@@ -127,10 +127,12 @@ def _plan_of(facts: Facts, decisions: Decisions, outcome: PlanOutcome, cost: Cos
     change = facts.base_cost
     drifted = tuple(map(disclosed_drift, facts.drift))
     disrupted = {node for command in commands for node in command.nodes}
+    waiting = {(item.node, item.reason) for item in decisions.deferred}
     blocked = tuple(
         assemble.blocked_node(b, facts.cluster)
         for b in decisions.blocked
         if b.node not in disrupted  # a method rejected it, and another one selects it
+        and (b.node, b.reason) not in waiting  # it is listed once, with what it waits for
     )
     return Plan(
         fleet=facts.settings.fleet,

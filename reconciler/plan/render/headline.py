@@ -26,6 +26,8 @@ from reconciler.plan.value.nodes import OfferedTypes, OffersChange
 from reconciler.plan.value.plan import Plan
 from reconciler.plan.value.ranges import CostDifference
 
+CANNOT_SCHEDULE: Final = "cannot be scheduled"
+
 NO_WORKLOADS: Final = "no workloads and no snapshot"
 """Why a cost is not known."""
 
@@ -295,7 +297,7 @@ def _with_later_cost(phrase: str, change: AtRest) -> str:
     if not later.beyond_chance:
         least, most = (format_monthly(end, signed=True) for end in (later.low, later.high))
         amount = f"{least} to {most}/month (by chance, in {format_count(new.seeds, 'run')})"
-    if phrase.startswith(_NO_EFFECT):
+    if phrase.startswith(_NO_EFFECT) and not change.replaced:
         return f"{phrase} until nodes are replaced, then {amount}"
     return f"{phrase} until the nodes are next replaced, then {amount}"
 
@@ -409,7 +411,7 @@ def _plan_facts(plan: Plan) -> list[str]:
         return ["Cost of this change unknown: its base has no plan"]
     pods = len(unschedulable_pods(plan))
     done = f"New fleet. {first_pass(plan)}" if is_new_fleet(plan) else first_pass(plan)
-    return [done, f"{format_count(pods, 'pod')} cannot be scheduled" if pods else ""]
+    return [done, f"{format_count(pods, 'pod')} {CANNOT_SCHEDULE}" if pods else ""]
 
 
 def first_pass(plan: Plan) -> str:

@@ -77,17 +77,22 @@ def refusal_in_words(message: str) -> str:
 
 
 def pods_without_place(messages: Iterable[str]) -> list[str]:
-    """Return the pods that keep nodes because no other node can take them, by reason."""
+    """Return the pods that keep nodes because no other node can take them, by reason.
+
+    Reasons beyond the first few are counted.
+    """
     pods: dict[str, dict[str, None]] = {}
     for message in messages:
         reasons = _PLACELESS.split(message.removeprefix(PODS_WITHOUT_PLACE))[1:]
         for pod, why in zip(reasons[::2], reasons[1::2], strict=True):
             pods.setdefault(_COUNTS.sub("", _OTHERS.sub("", why)), {})[pod] = None
     found = []
-    for why, names in list(pods.items())[:_NAMED]:
+    shown = len(pods) if len(pods) == _NAMED + 1 else _NAMED  # "and 1 more" takes as much space
+    for why, names in list(pods.items())[:shown]:
         which = format_list(map(without_backticks, _workloads_of(names)), _NAMED)
         found.append(f"{which}{_as_predicate(without_backticks(why), is_plural=len(names) > 1)}")
-    return found
+    more = len(pods) - len(found)
+    return [*found, f"{more:,} more reasons for other pods"] if more > 0 else found
 
 
 def _as_predicate(why: str, *, is_plural: bool) -> str:

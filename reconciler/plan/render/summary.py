@@ -21,6 +21,7 @@ from reconciler.model.text.money import (
 from reconciler.model.text.quoting import without_backticks
 from reconciler.model.text.times import format_time
 from reconciler.plan.render.headline import (
+    CANNOT_SCHEDULE,
     ActionCounts,
     changes_nothing,
     cost_change,
@@ -234,20 +235,23 @@ def _unschedulable_lines(plan: Plan) -> list[str]:
     change = plan.at_rest
     new = list(change.newly_unschedulable) if change is not None else []
     others = [pod for pod in unschedulable_pods(plan) if pod not in set(new)]
+    if change is None:
+        later = _pods_line(pods_placed_later(plan), "placed in a later pass")
+        return [*filter(None, [_unscheduled_line(plan, others), later])]
     stays = "cannot be scheduled, with or without this change"
     lines = [
         _pods_line(new, "cannot be scheduled because of this change", _sole_reason(plan, new)),
-        _pods_line(
-            others,
-            stays if change is not None else "cannot be scheduled",
-            _sole_reason(plan, others) if change is not None else "",
-        ),
+        _pods_line(others, stays, _sole_reason(plan, others)),
+        *_stranded_lines(plan, change),
     ]
-    if change is None:
-        lines.append(_pods_line(pods_placed_later(plan), "placed in a later pass"))
-    else:
-        lines += _stranded_lines(plan, change)
-    return list(filter(None, lines))
+    return [*filter(None, lines)]
+
+
+def _unscheduled_line(plan: Plan, pods: Sequence[str]) -> str:
+    """Return the names of the pods that cannot be scheduled, whose number the headline has."""
+    line = _pods_line(pods, CANNOT_SCHEDULE)
+    counted = f"{format_count(len(pods), 'pod')} {CANNOT_SCHEDULE}"
+    return line.replace(counted, "Unschedulable", 1) if counted in headline(plan) else line
 
 
 def _stranded_lines(plan: Plan, change: AtRest) -> Iterator[str]:
@@ -328,7 +332,7 @@ def _shares_line(change: AtRest) -> list[str]:
     if shares is None or len(shares.groups) < 2 or (found is not None and not found.beyond_chance):
         return []
     changes = shares.changes()
-    if not changes:
+    if len(changes) < 2:  # a single one has the amount of the headline
         return []
     shown = [
         f"{truncate(without_backticks(name), _PODS_WIDTH) or 'idle'} "

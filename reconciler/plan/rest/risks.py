@@ -309,10 +309,51 @@ def _blocked_evictions(pair: RevisionPair) -> Iterator[PlanFinding]:
             severity="warning",
             code="change-blocks-evictions",
             message=f"PodDisruptionBudget {budget.key} allows no eviction any more: all of its "
-            f"{format_count(pods, 'pod')} must stay, so their nodes are not consolidated, and a "
-            "drain waits for terminationGracePeriod",
+            f"{format_count(pods, 'pod')} must stay, so {_kept_nodes(budget, pair.head)}",
             hint="allow one eviction, or add a replica",
         )
+
+
+def _kept_nodes(budget: PodDisruptionBudget, inputs: Inputs) -> str:
+    """Return what a budget without evictions does to the nodes of its pods.
+
+    ``terminationGracePeriod`` lets drift replace such a node, and ends its drain.
+    """
+    pools = _pools_with(budget, inputs)
+    periods = {pool.spec.template.spec.termination_grace_period for pool in pools}
+    bounded = [pool.name for pool in pools if pool.termination_grace_period is not None]
+    if not bounded:
+        kept = "nodes with them are neither consolidated nor replaced after drift"
+        expires = any(pool.expires_after is not None for pool in pools)
+        return f"{kept}, and an expired node drains without end" if expires else kept
+    kept = "nodes with them are not consolidated"
+    if len(bounded) < len(pools):
+        where = format_words([f"NodePool {name}" for name in bounded])
+        return (
+            f"{kept}; after drift or expiry they are replaced only in {where}, once a drain has "
+            "waited for terminationGracePeriod"
+        )
+    wait = f"for {periods.pop()} " if len(periods) == 1 else ""
+    return (
+        f"{kept}; drift and expiry replace them, but each drain waits {wait}"
+        "(terminationGracePeriod), and then deletes the pods"
+    )
+
+
+def _pools_with(budget: PodDisruptionBudget, inputs: Inputs) -> list[NodePool]:
+    """Return the NodePools that have pods of a budget, or whose taints such pods tolerate."""
+    cluster, pools = inputs.cluster, list(node_pools(inputs.fleet))
+    pods = [pod for pod in cluster.pods if budget.selects(pod) and not pod.is_terminal]
+    names = {pod.spec.node_name for pod in pods}
+    used = {node.node_pool for node in cluster.nodes if node.name in names}
+    return [pool for pool in pools if pool.name in used] or [
+        pool
+        for pool in pools
+        if any(
+            not repelling_taints(pool.spec.template.spec.taints, pod.spec.tolerations)
+            for pod in pods
+        )
+    ]
 
 
 def _budgets_of(inputs: Inputs) -> Sequence[PodDisruptionBudget]:

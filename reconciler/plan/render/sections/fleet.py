@@ -227,7 +227,7 @@ def who_pays(plan: Plan) -> Section | None:
     if deletes_every_pool(plan) or _is_chance(change):
         return None
     pairs = change.shares.changes()
-    if not pairs or len(change.shares.groups) == 1:
+    if len(pairs) < 2:  # a single one has the amount of the headline
         return None
     by, columns = change.shares.by.removeprefix("label="), ("$/month", "change")
     return Section(
