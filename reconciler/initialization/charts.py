@@ -19,7 +19,7 @@ from reconciler.desired.sources.chartvalues import (
     merged_values,
     values_for_nodes,
 )
-from reconciler.desired.sources.gitops import Rendering, Tool
+from reconciler.desired.sources.requested import Rendering, Tool
 from reconciler.desired.sources.tree import OutsideTreeError, TreeLimitError
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.errors import UnreadableError, UsageError

@@ -59,7 +59,7 @@ from reconciler.source.schema import value_at
 
 if TYPE_CHECKING:
     from reconciler.adapters.kubernetes.api import Api
-    from reconciler.desired.sources.gitops import Rendering
+    from reconciler.desired.sources.requested import Rendering
 
 _TEMPLATED: Final = b"{{"
 _UNQUOTED: Final = re.compile(rb"^[ \t-]*+(?:(?<=[ \t])\{\{|[^\s#\"']++[ \t]++\{\{)", re.MULTILINE)

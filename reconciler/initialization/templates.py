@@ -16,8 +16,8 @@ from typing import Final
 
 from reconciler.catalog.names import bundled_names
 from reconciler.desired.fleet import SourceFile
-from reconciler.desired.sources.gitops import Rendering
 from reconciler.desired.sources.protection import protect, restore
+from reconciler.desired.sources.requested import Rendering
 from reconciler.desired.terraform.environments import ASSUMED
 from reconciler.desired.terraform.modules import (
     TEMPLATES,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from reconciler.desired.sources.gitops import ChartRelease, Tool
+from reconciler.desired.sources.requested import ChartRelease, Tool
 from reconciler.model.errors import ReconcilerError
 
 

@@ -13,7 +13,7 @@ import pytest
 from reconciler.adapters.rendering import isolation
 from reconciler.adapters.rendering.tools import CommandLineRenderer
 from reconciler.desired.sources.addresses import foreign_schema
-from reconciler.desired.sources.gitops import Tool
+from reconciler.desired.sources.requested import Tool
 from reconciler.ports.rendering import RenderBuild, RenderError
 from tests.cli.sourcefolders import BASE, CHART, CLASS, POOL, below, write
 from tests.hostile.test_sources import (

@@ -22,7 +22,7 @@ from reconciler.adapters.git.trees import FolderTree
 from reconciler.adapters.rendering.isolation import RunLimits, run_isolated
 from reconciler.adapters.rendering.tools import CommandLineRenderer
 from reconciler.cli.main import main
-from reconciler.desired.sources.gitops import Tool
+from reconciler.desired.sources.requested import Tool
 from reconciler.desired.sources.tree import files_below
 from reconciler.ports.rendering import RenderBuild, RenderError
 from tests.cli.sourcefolders import BASE, CHART, CLASS, POOL, below, write

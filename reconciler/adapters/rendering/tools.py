@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from reconciler.adapters.processes import private_folder
 from reconciler.adapters.rendering.isolation import LIMITS, Finished, RunLimits, run_isolated
-from reconciler.desired.sources.gitops import Tool
+from reconciler.desired.sources.requested import Tool
 from reconciler.model.text.quoting import quote_value
 from reconciler.ports.rendering import RenderBuild, RenderError
 from reconciler.source.definitions import DEFINITION, without_schemas

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.desired.fleet import SourceFile
-from reconciler.desired.sources import gitops, kustomization
+from reconciler.desired.sources import kustomization
 from reconciler.desired.sources.chart import (
     CHART,
     chart_files,
@@ -22,14 +22,7 @@ from reconciler.desired.sources.chart import (
     release_name,
 )
 from reconciler.desired.sources.detection import Detected, detect, has_sources, tree_finding
-from reconciler.desired.sources.gitops import (
-    Embedded,
-    Rendering,
-    Tool,
-    UsedFiles,
-    is_gitops,
-    renderings_of,
-)
+from reconciler.desired.sources.gitops.reading import folders_above, is_gitops, renderings_of
 from reconciler.desired.sources.kustomization import Closure, closure_of, kustomization_file
 from reconciler.desired.sources.references import broken_references
 from reconciler.desired.sources.rendered import (
@@ -39,6 +32,7 @@ from reconciler.desired.sources.rendered import (
     namespaced_file,
     rendered_file,
 )
+from reconciler.desired.sources.requested import Embedded, Found, Rendering, Tool, UsedFiles
 from reconciler.desired.sources.substitution import substitute
 from reconciler.desired.sources.tree import OutsideTreeError, Tree, TreeLimitError, files_below
 from reconciler.desired.sources.work import Made, MeteredTree
@@ -239,9 +233,9 @@ class _Expansion:
 
     def _read_gitops(self, entry: Entry) -> Iterator[Rendering]:
         """Yield what an object asks for, read from the folder that its paths start at."""
-        best: list[gitops.Found] = []
-        for number, folder in enumerate(gitops.folders_above(self.below)):
-            items: list[gitops.Found]
+        best: list[Found] = []
+        for number, folder in enumerate(folders_above(self.below)):
+            items: list[Found]
             try:
                 items = list(renderings_of(entry, self.tree, folder, self))
             except (OutsideTreeError, TreeLimitError) as error:

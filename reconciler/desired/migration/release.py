@@ -15,7 +15,8 @@ from reconciler.desired.migration.controller import (
     read_settings,
     release_to_follow,
 )
-from reconciler.desired.sources.gitops import merge_values, values_of_source
+from reconciler.desired.sources.gitops.argocd import values_of_source
+from reconciler.desired.sources.requested import merge_values
 from reconciler.model.json import (
     JsonDict,
     JsonObject,

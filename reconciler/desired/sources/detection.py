@@ -16,8 +16,8 @@ from reconciler.desired.contents import may_have_pods
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.sources import listed
 from reconciler.desired.sources.chart import CHART
-from reconciler.desired.sources.gitops import Rendering, Tool
 from reconciler.desired.sources.kustomization import NAMES, Closure, closure_of
+from reconciler.desired.sources.requested import Rendering, Tool
 from reconciler.desired.sources.tree import OutsideTreeError, TreeLimitError
 from reconciler.desired.sources.work import MeteredTree
 from reconciler.model.diagnostics import Diagnostic, Place, Severity

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from reconciler.desired.sources.gitops import ChartRelease, Rendering, Tool
+from reconciler.desired.sources.requested import ChartRelease, Rendering, Tool
 from reconciler.desired.sources.tree import OutsideTreeError, Tree, TreeLimitError, join_path
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.json import JsonDict, as_list

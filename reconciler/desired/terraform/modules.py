@@ -10,7 +10,7 @@ from functools import cache, partial
 from typing import Final, NamedTuple
 
 from reconciler.desired.migration.controller import ControllerSettings
-from reconciler.desired.sources.gitops import Rendering
+from reconciler.desired.sources.requested import Rendering
 from reconciler.desired.terraform.environments import infer_variables, relevant
 from reconciler.desired.terraform.expressions import attribute_value, evaluate, render
 from reconciler.desired.terraform.facts import stated_settings

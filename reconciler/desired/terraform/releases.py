@@ -18,8 +18,14 @@ from reconciler.desired.migration.release import (
     settings_of_chart,
 )
 from reconciler.desired.sources.embedded import embedded_objects
-from reconciler.desired.sources.gitops import ChartRelease, Rendering, Tool, merge_values, values_of
 from reconciler.desired.sources.protection import protect, restore
+from reconciler.desired.sources.requested import (
+    ChartRelease,
+    Rendering,
+    Tool,
+    merge_values,
+    values_of,
+)
 from reconciler.desired.terraform.expressions import evaluate, path_in
 from reconciler.desired.terraform.functions import Unknown, Value, plain, to_text
 from reconciler.desired.terraform.hcl import HclBlock, HclError, closing_end

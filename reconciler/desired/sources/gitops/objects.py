@@ -1,0 +1,111 @@
+"""An object of Flux or Argo CD, and the findings on what it refers to.
+
+Only what they say about a path of the same repository is read. A chart from a registry and a source
+in another repository are named in a finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from reconciler.desired.sources.embedded import embedded_objects
+from reconciler.desired.sources.requested import Embedded, Found
+from reconciler.desired.sources.work import MeteredTree
+from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.json import JsonDict, as_mapping, as_text
+from reconciler.model.text.quoting import quote_value
+from reconciler.source.document import Pointer
+from reconciler.source.finding import field_path
+from reconciler.source.objects import Entry
+from reconciler.source.schema import value_at
+
+KUSTOMIZE_FIELDS: Final = (
+    *("namePrefix", "nameSuffix", "images", "replicas", "patches", "components", "commonLabels"),
+    *("commonAnnotations", "namespace"),
+)
+_UNKNOWN_VALUES: Final = ("{{", "${")
+_NAME_MAX: Final = 253
+"""The length of the longest name that Kubernetes accepts."""
+
+
+class OtherObjects(Protocol):
+    """The objects in the repository that those of Flux and Argo CD refer to."""
+
+    def config_map(self, namespace: str, name: str) -> JsonDict | None:
+        """Return the data of a ConfigMap, None if it is not in the repository."""
+
+    def clusters(self) -> list[JsonDict]:
+        """Return the Secrets of Argo CD's clusters."""
+
+
+@dataclass(frozen=True, slots=True)
+class GitopsObject:
+    """An object of Flux or Argo CD, and where what it refers to is looked up."""
+
+    entry: Entry
+    tree: MeteredTree
+    folder: str
+    others: OtherObjects
+
+    @property
+    def spec(self) -> JsonDict:
+        return as_mapping(self.entry.data.get("spec"))
+
+
+def note(
+    entry: Entry, pointer: Pointer, code: str, message: str, hint: str,
+    severity: Severity = Severity.WARNING,
+) -> Diagnostic:  # fmt: skip
+    name = entry.name if len(entry.name) <= _NAME_MAX else quote_value(entry.name)
+    return Diagnostic(
+        severity, code, f"{entry.kind} {name}: {message}", entry.place(pointer),
+        field_path(pointer), hint,
+    )  # fmt: skip
+
+
+def not_here(reference: JsonDict) -> str:
+    """Return the message that a ConfigMap or Secret with values is not in the repository."""
+    kind = reference.get("kind")
+    what = kind if kind in ("ConfigMap", "Secret") else f"an object of kind {quote_value(kind)}"
+    return f"{what} {quote_value(reference.get('name'))} is not in this repository"
+
+
+def outside(entry: Entry, pointer: Pointer, path: str) -> Diagnostic:
+    message = f"{quote_value(path)} leads out of the fleet"
+    return note(entry, pointer, "outside-source", message, "", Severity.ERROR)
+
+
+def elsewhere(entry: Entry, pointer: Pointer, path: str) -> Diagnostic:
+    message = f"path {quote_value(path)} is not in this repository; its objects are not read"
+    hint = "render it there, and pass the result with -f"
+    if any(mark in path for mark in _UNKNOWN_VALUES):
+        message = f"path {quote_value(path)} depends on a value that is not in this repository; "
+        message += "its objects are not read"
+        hint = "list the folder in reconciler.yaml, such as sources: [{kustomization: FOLDER}]"
+        if entry.kind == "ApplicationSet":
+            hint = f"add the Secret of the cluster without its credentials, or {hint}"
+    return note(entry, pointer, "remote-source", message, hint)
+
+
+def remote_chart(
+    entry: Entry, at: Pointer, name: str, where: str, values: JsonDict, values_at: Pointer,
+    namespace: str,
+) -> Iterator[Found]:  # fmt: skip
+    """Yield the objects in the values of a chart from elsewhere, and that it is not read.
+
+    ``namespace`` is that of its release.
+    """
+    message = f"chart {quote_value(name)} is in {where} and is not read"
+    hint = "vendor it: `helm pull --untar`, or pass the output of `helm template` with -f"
+    objects = tuple(embedded_objects(values))
+    if objects:
+        yield Embedded(objects, entry.place(values_at), namespace)
+        names = ", ".join(
+            f"{one.get('kind')} {as_text(value_at(one, ('metadata', 'name')))}"
+            for one in objects[:3]
+        )
+        message += f", except for objects in its values: {names}"
+        message += f" and {len(objects) - 3} more" if len(objects) > 3 else ""
+    yield note(entry, at, "remote-source", message, hint)

@@ -1,0 +1,94 @@
+"""What is rendered into objects: a folder of the tree, the tool, and the values it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from reconciler.model.diagnostics import Diagnostic, Place
+from reconciler.model.json import JsonDict, as_mapping
+from reconciler.source.document import parse_documents
+
+
+class Tool(StrEnum):
+    """What turns files into objects; ``FILES`` are objects as they are."""
+
+    FILES = "files"
+    KUSTOMIZE = "kustomize"
+    HELM = "helm"
+
+
+@dataclass(frozen=True, slots=True)
+class ChartRelease:
+    """How a chart is rendered: its release's name, and what sets its values.
+
+    Later ``values_files`` take precedence, and ``parameters`` (paths and values) over all.
+    """
+
+    name: str = ""
+    values_files: tuple[str, ...] = ()
+    parameters: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """One source of a fleet: a folder of the tree, and how it becomes objects.
+
+    ``tool`` is None where the content of the folder decides. ``place`` is what declares it, and
+    ``by`` names that, empty for a folder that was found. ``overlay`` are further fields of a
+    kustomization, ``values`` inline values of a chart, ``substitutions`` the variables of Flux
+    (None: none are replaced).
+    """
+
+    folder: str
+    tool: Tool | None = None
+    place: Place | None = None
+    by: str = ""
+    overlay: JsonDict = field(default_factory=dict)
+    namespace: str = ""
+    release: ChartRelease = ChartRelease()
+    values: JsonDict = field(default_factory=dict)
+    substitutions: Mapping[str, str] | None = None
+    is_recursive: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Objects in the values of a chart from elsewhere, which ``place`` gives it.
+
+    ``namespace`` is that of its release.
+    """
+
+    objects: tuple[JsonDict, ...]
+    place: Place
+    namespace: str
+
+
+class UsedFiles(NamedTuple):
+    """Files that an object reads, as values or parameters: they contain no objects."""
+
+    paths: tuple[str, ...]
+
+
+Found = Rendering | Embedded | UsedFiles | Diagnostic
+
+
+def merge_values(first: JsonDict, second: JsonDict) -> JsonDict:
+    """Return the values of a chart with those of ``second`` over them, as Helm merges files."""
+    merged = dict(first)
+    for key, value in second.items():
+        old = merged.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            merged[key] = merge_values(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def values_of(written: str) -> JsonDict:
+    """Return the values in a text, empty if it is not a YAML mapping."""
+    documents, findings = parse_documents("values", written.encode())
+    data = documents[0].data if documents and not findings else None
+    return as_mapping(data)
