@@ -14,6 +14,7 @@ from reconciler.desired.fleet import Fleet
 from reconciler.desired.objects import node_classes, node_pools
 from reconciler.desired.settings.layers import DEFAULT, OF_ZONES
 from reconciler.desired.sources.chart import CHART
+from reconciler.desired.sources.unread import new_failures
 from reconciler.desired.workloads.pods import workloads_of
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import InvalidFleetError, UnreadableError, UsageError
@@ -112,11 +113,13 @@ def with_base_inputs(
     ``cluster`` is a captured one with the replicas of the base, None if they are those of the head.
 
     Raises:
-        InvalidFleetError: a submodule replaces files of the base, which must not look removed.
+        InvalidFleetError: a submodule replaces files of the base, or a source can no longer be
+            rendered: their objects must not look removed.
     """
     replaced = tuple(_replacing_submodules(base, facts.diagnostics))
-    if replaced:
-        raise InvalidFleetError(replaced)
+    failed = () if base.is_missing else new_failures(facts.diagnostics, base.unread)
+    if replaced or failed:
+        raise InvalidFleetError((*replaced, *failed))
     if is_new_fleet(base, facts):
         return _with_new_fleet(base, facts)
     facts = replace(

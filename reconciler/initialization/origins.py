@@ -19,11 +19,11 @@ from reconciler.desired.migration import controller
 from reconciler.desired.migration.controller import CONFIG_MAP
 from reconciler.desired.sources.detection import (
     AMBIGUOUS,
-    AMBIGUOUS_WORKLOADS,
     UNLISTED,
     folder_of_one,
     overlays_of,
 )
+from reconciler.desired.sources.unread import AMBIGUOUS_WORKLOADS
 from reconciler.desired.terraform.environments import ASSUMED
 from reconciler.desired.terraform.modules import DISABLED, FoundText
 from reconciler.desired.terraform.rendered import CONDITION
@@ -177,7 +177,9 @@ def _expand(
     """Return the files of a folder with those that its sources and ``templates`` make."""
     from reconciler.assembly.inputs.rendering import expanded_folder
 
-    files, refused = expanded_folder(path, given.files, given.refused, renderings, prefer)
+    files, refused = expanded_folder(
+        path, given.files, given.refused, renderings, prefer, leaves_out=False
+    )
     _expect_one_overlay(path, refused)
     unlisted = _unlisted_files(refused)
     if takes_disabled:

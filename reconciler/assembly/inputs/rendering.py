@@ -7,7 +7,6 @@ alike, so that all of them see what kustomize and helm make of that revision.
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -22,6 +21,7 @@ from reconciler.desired.sources.chart import (
     release_name,
 )
 from reconciler.desired.sources.detection import Detected, detect, has_sources, tree_finding
+from reconciler.desired.sources.gitops.objects import ObjectsOfFiles
 from reconciler.desired.sources.gitops.reading import folders_above, is_gitops, renderings_of
 from reconciler.desired.sources.kustomization import Closure, closure_of, kustomization_file
 from reconciler.desired.sources.references import broken_references
@@ -30,27 +30,31 @@ from reconciler.desired.sources.rendered import (
     SourceIndex,
     embedded_file,
     namespaced_file,
+    place_in_message,
     rendered_file,
 )
 from reconciler.desired.sources.requested import Embedded, Found, Rendering, Tool, UsedFiles
 from reconciler.desired.sources.substitution import substitute
-from reconciler.desired.sources.tree import OutsideTreeError, Tree, TreeLimitError, files_below
+from reconciler.desired.sources.tree import OutsideTreeError, Tree, TreeLimitError, manifests_in
+from reconciler.desired.sources.unread import (
+    AMBIGUOUS_WORKLOADS,
+    FailedSource,
+    left_out,
+    makes_nodes,
+)
 from reconciler.desired.sources.work import Made, MeteredTree
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
-from reconciler.model.json import JsonDict, as_mapping
+from reconciler.model.json import JsonDict
 from reconciler.model.text.quoting import quote_value
 from reconciler.ports.rendering import RenderBuild, Renderer, RenderError
 from reconciler.source.document import Document
 from reconciler.source.objects import Entry, entries
 from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
-from reconciler.source.schema import value_at
 
 if TYPE_CHECKING:
     from reconciler.adapters.git.source import Expand, Source, SourceContent
 
 _VALUES: Final = ".reconciler-values.yaml"
-_SUFFIXES: Final = (".yaml", ".yml", ".json")
-_PLACE: Final = re.compile(r"(?<![\w./-])([\w./-]+?\.(?:ya?ml|tpl|txt)):(\d+)(?::(\d+))?")
 _ENTRY_FILES: Final = (*CONFIG_FILES, LOCK_FILE)
 
 
@@ -70,11 +74,13 @@ def _leaving(findings: Sequence[Diagnostic]) -> tuple[int, int]:
 
 
 def expansion(
-    source: Source | None = None, renderings: Sequence[Rendering] = (), prefer: Sequence[str] = ()
-) -> Expand:
+    source: Source | None = None, renderings: Sequence[Rendering] = (),
+    prefer: Sequence[str] = (), *, leaves_out: bool = True,
+) -> Expand:  # fmt: skip
     """Return what renders the files of a source, with the tools of this machine.
 
-    ``renderings`` and ``prefer`` are those of ``expand``, relative to the fleet folder.
+    ``renderings`` and ``prefer`` are those of ``expand``, relative to the fleet folder, and
+    ``leaves_out`` as well.
     ``RECONCILER_KUSTOMIZE`` and ``RECONCILER_HELM`` name them, otherwise PATH does; a program in
     the repository is never used.
     """
@@ -85,7 +91,9 @@ def expansion(
     def expand_content(content: SourceContent, tree: Tree, below: str) -> SourceContent:
         if not renderings and not has_sources(content.files):
             return content
-        found = expand(content.files, tree, below, _renderer(path), renderings, prefer)
+        found = expand(
+            content.files, tree, below, _renderer(path), renderings, prefer, leaves_out=leaves_out
+        )
         return replace(
             content, files=found.files, diagnostics=(*content.diagnostics, *found.findings),
             leaving=_leaving(found.findings), commands=found.commands,
@@ -96,7 +104,7 @@ def expansion(
 
 def expanded_folder(
     path: str, files: Sequence[SourceFile], refused: Sequence[Diagnostic],
-    renderings: Sequence[Rendering] = (), prefer: Sequence[str] = (),
+    renderings: Sequence[Rendering] = (), prefer: Sequence[str] = (), *, leaves_out: bool = True,
 ) -> tuple[list[SourceFile], list[Diagnostic]]:  # fmt: skip
     """Return the files of a folder on disk after rendering, and all findings."""
     if not renderings and not has_sources(files):
@@ -105,7 +113,8 @@ def expanded_folder(
     from reconciler.adapters.git.source import SourceContent, WorkingTree, expand_folder
 
     content = SourceContent(tuple(files), tuple(refused), GitRevision())
-    found = expand_folder(content, path, expansion(WorkingTree(path), renderings, prefer))
+    expand = expansion(WorkingTree(path), renderings, prefer, leaves_out=leaves_out)
+    found = expand_folder(content, path, expand)
     return list(found.files), list(found.diagnostics)
 
 
@@ -126,18 +135,21 @@ def _renderer(path: str) -> Renderer:
 
 def expand(
     files: Sequence[SourceFile], tree: Tree, below: str, renderer: Renderer,
-    renderings: Sequence[Rendering] = (), prefer: Sequence[str] = (),
+    renderings: Sequence[Rendering] = (), prefer: Sequence[str] = (), *, leaves_out: bool = True,
 ) -> Expanded:  # fmt: skip
     """Return the fleet in folder ``below`` of the tree after rendering.
 
     ``files`` are those of the folder as they are, ``renderings`` those that something else than
     its files asks for. Of overlays that share a base, the one below a path of ``prefer`` counts.
+    If it ``leaves_out`` sources, errors in those that no node depends on are warnings.
     """
     metered = MeteredTree(tree)
     detected = detect(files, metered, below, prefer)
     folders = [posixpath.normpath(posixpath.join(below, r.folder)) for r in renderings]
     asked = [replace(r, folder=f) for r, f in zip(renderings, folders, strict=True)]
-    return _Expansion(metered, below, renderer, detected, asked).run()
+    expanded = _Expansion(metered, below, renderer, detected, asked)
+    found = expanded.run()
+    return expanded.without_failed_sources(found) if leaves_out else found
 
 
 @dataclass
@@ -158,6 +170,7 @@ class _Expansion:
     seen: set[str] = field(default_factory=set)
     parsed: dict[str, list[Document]] = field(default_factory=dict)
     made_so_far: Made = field(default_factory=Made)
+    failed: list[FailedSource] = field(default_factory=list)
 
     def run(self) -> Expanded:
         self.findings += self.detected.findings
@@ -170,10 +183,40 @@ class _Expansion:
                 self.findings += findings
         for folders, finding in self.detected.alternatives:
             if finding is None or sum(map(self._is_consumed, folders)) != 1:
-                self.findings += [finding] if finding is not None else []
+                if finding is not None:
+                    self.findings.append(finding)
+                    shown = self._shown(folders[0])
+                    is_of_nodes = finding.code != AMBIGUOUS_WORKLOADS
+                    failed = FailedSource(shown, (finding,), is_of_nodes, is_read=False)
+                    self.failed.append(failed)
                 self._drop(folders)
         plain = [f for f in self.detected.plain if not self._is_plain_consumed(f)]
         return Expanded((*plain, *self.files), tuple(self.findings), tuple(self.commands))
+
+    def without_failed_sources(self, found: Expanded) -> Expanded:
+        """Return the files with warnings in place of errors in sources that can be left out."""
+        if self.detected.is_stated:
+            return found
+        return replace(found, findings=left_out(found.findings, self.failed, found.files))
+
+    def _note_failure(
+        self, rendering: Rendering, tool: Tool, findings: Sequence[Diagnostic], *, is_read: bool
+    ) -> None:
+        """Note the errors in a source, and whether it may have nodes."""
+        errors = tuple(f for f in findings if f.severity is Severity.ERROR)
+        if not errors:
+            return
+        folder = rendering.folder
+        contents = (
+            chart_files(self.tree, folder).copied.files
+            if tool is Tool.HELM
+            else closure_of(self.tree, folder).files
+        )
+        is_spare = tool is Tool.HELM and not rendering.by and rendering not in self.asked
+        self.failed.append(FailedSource(
+            self._shown(folder), errors, any(map(makes_nodes, contents.values())),
+            is_spare=is_spare and not is_read, is_read=is_read,
+        ))  # fmt: skip
 
     def _drop(self, folders: Sequence[str]) -> None:
         """Drop the objects of alternatives: duplicates would hide that one has to be named."""
@@ -234,10 +277,11 @@ class _Expansion:
     def _read_gitops(self, entry: Entry) -> Iterator[Rendering]:
         """Yield what an object asks for, read from the folder that its paths start at."""
         best: list[Found] = []
+        others = ObjectsOfFiles((*self.detected.plain, *self.rendered))
         for number, folder in enumerate(folders_above(self.below)):
             items: list[Found]
             try:
-                items = list(renderings_of(entry, self.tree, folder, self))
+                items = list(renderings_of(entry, self.tree, folder, others))
             except (OutsideTreeError, TreeLimitError) as error:
                 items = [tree_finding(error, entry.place(()))]
             if number == 0:
@@ -255,34 +299,13 @@ class _Expansion:
             else:
                 yield item
 
-    def config_map(self, namespace: str, name: str) -> JsonDict | None:
-        """Return the data of a ConfigMap in the files so far; see ``OtherObjects``."""
-        del namespace  # kustomize may set it later
-        for data in self._objects("ConfigMap", name):
-            if value_at(data, ("metadata", "name")) == name:
-                values = data.get("data")
-                return as_mapping(values)
-        return None
-
-    def clusters(self) -> list[JsonDict]:
-        """Return the Secrets of Argo CD's clusters in the files so far; see ``OtherObjects``."""
-        label = ("metadata", "labels", "argocd.argoproj.io/secret-type")
-        return [d for d in self._objects("Secret", label[-1]) if value_at(d, label) == "cluster"]
-
-    def _objects(self, kind: str, word: str) -> Iterator[JsonDict]:
-        """Yield the objects of a kind in files that contain a word."""
-        for file in (*self.detected.plain, *self.rendered):
-            if kind.encode() in file.content and word.encode() in file.content:
-                for document in file.documents()[0]:
-                    if isinstance(document.data, dict) and document.data.get("kind") == kind:
-                        yield document.data
-
     def _render(self, rendering: Rendering) -> list[SourceFile]:
         """Return the files of one source; a finding says why there are none."""
         if self.made_so_far.is_full:
             return []
         place = rendering.place or Place(self._shown(rendering.folder), 1, 1)
         made: list[SourceFile] = []
+        start = len(self.findings)
         try:
             self.made_so_far.add_source(self.tree)
             tool = rendering.tool or self._tool_of(rendering)
@@ -298,6 +321,7 @@ class _Expansion:
                 case Tool.HELM:
                     made = self._helm(rendering, place)
             self.made_so_far.add_files([file.content for file in made])
+            self._note_failure(rendering, tool, self.findings[start:], is_read=bool(made))
         except (OutsideTreeError, TreeLimitError) as error:
             self.findings.append(tree_finding(error, place))
             made = []
@@ -312,19 +336,7 @@ class _Expansion:
         return Tool.KUSTOMIZE if is_kustomized else Tool.FILES
 
     def _manifests(self, rendering: Rendering) -> Iterator[tuple[str, bytes]]:
-        """Yield the files of a folder that are objects as they are: no chart, no kustomization."""
-        if self.tree.entries(rendering.folder) is None:
-            content = self.tree.read(rendering.folder)
-            if content is not None:
-                yield rendering.folder, content
-            return
-        for path in files_below(self.tree, rendering.folder):
-            is_direct = (posixpath.dirname(path) or ".") == rendering.folder
-            hidden = any(part.startswith(".") for part in path.split("/"))
-            if path.endswith(_SUFFIXES) and not hidden and (is_direct or rendering.is_recursive):
-                content = self.tree.read(path)
-                if content is not None:
-                    yield path, content
+        return manifests_in(self.tree, rendering.folder, is_recursive=rendering.is_recursive)
 
     def _plain_files(self, rendering: Rendering) -> list[SourceFile]:
         found = []
@@ -445,7 +457,8 @@ class _Expansion:
             return self.renderer.render(build)
         except RenderError as error:
             code = "missing-tool" if error.is_missing else "render-failed"
-            where = self._place_in(error.message, build, chart) or place
+            at = place_in_message(error.message, build.files, build.folder, chart)
+            where = place if at is None else replace(at, file=self._shown(at.file))
             message = f"`{command}` failed: {error.message}"
             if error.is_missing:
                 message = f"{error.message}, and {self._shown(build.folder)} has to be rendered"
@@ -454,16 +467,6 @@ class _Expansion:
                 remedy = missing_values(build.files, build.folder)
             self.findings.append(Diagnostic(Severity.ERROR, code, message, where, hint=remedy))
             return None
-
-    def _place_in(self, message: str, build: RenderBuild, chart: str) -> Place | None:
-        """Return the place in the sources that a tool's message names."""
-        for match in _PLACE.finditer(message):
-            name = match[1]
-            if chart and name.startswith(f"{chart}/"):
-                name = posixpath.normpath(f"{build.folder}/{name.removeprefix(f'{chart}/')}")
-            if name in build.files:
-                return Place(self._shown(name), int(match[2]), int(match[3] or 1))
-        return None
 
     def _rendered(
         self, output: bytes, rendering: Rendering, files: Mapping[str, bytes],

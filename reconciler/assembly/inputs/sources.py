@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.assembly.inputs import operatorfile
 from reconciler.assembly.inputs.files import clones_folder
+from reconciler.desired.sources.unread import LEFT_OUT
 from reconciler.model.diagnostics import Severity
 from reconciler.model.errors import InvalidFleetError, MissingFleetError, UsageError
 from reconciler.model.policy import PolicySource
@@ -207,7 +208,8 @@ def stated_durations(request: FleetRequest, fleet: Fleet) -> dict[str, timedelta
 class Base(NamedTuple):
     """The commit of ``--base``, its objects and policies, and its fleet, or what is wrong there.
 
-    ``is_missing`` is whether it has no file of the fleet.
+    ``is_missing`` is whether it has no file of the fleet, ``unread`` are the findings on its
+    sources that are left out.
     """
 
     head: str | None
@@ -216,6 +218,7 @@ class Base(NamedTuple):
     policies: tuple[Policy, ...] = ()
     errors: tuple[Diagnostic, ...] = ()
     is_missing: bool = False
+    unread: tuple[Diagnostic, ...] = ()
 
 
 def read_base(request: FleetRequest) -> Base | None:
@@ -248,7 +251,9 @@ def read_base(request: FleetRequest) -> Base | None:
     errors = tuple(finding for finding in both if finding.severity is Severity.ERROR)
     objects = (*(r.data for r in fleet.resources), *file_objects(fleet))
     policies = tuple(replace(policy, source=PolicySource.BASE) for policy in fleet.policies)
-    return Base(found.revision.head, objects, None if errors else fleet, policies, errors)
+    unread = tuple(finding for finding in found.diagnostics if finding.code in LEFT_OUT)
+    fleet_read = None if errors else fleet
+    return Base(found.revision.head, objects, fleet_read, policies, errors, unread=unread)
 
 
 def read_desired(
@@ -330,14 +335,14 @@ def desired_fleet(
 
 
 def expect_complete(findings: Iterable[Diagnostic]) -> None:
-    """Refuse a fleet with placeholders, which can be planned but must not be acted on.
+    """Refuse a fleet with placeholders or unread sources: it can be planned, but not acted on.
 
     Raises:
         InvalidFleetError: it has some.
     """
     from reconciler.desired.placeholders import CODE
 
-    left = [replace(d, severity=Severity.ERROR) for d in findings if d.code == CODE]
+    left = [replace(d, severity=Severity.ERROR) for d in findings if d.code in {CODE, *LEFT_OUT}]
     if left:
         raise InvalidFleetError(left)
 

@@ -37,6 +37,7 @@ _PRINTED: Final = re.compile(rb"\{\{-?\s*\.Values\.([A-Za-z_][\w.]*)\s*(?:\|\s*q
 _TESTS: Final = re.compile(rb"\{\{-?\s*(?:else )?(?:if|with|range)\b([^}]*)")
 _TESTED: Final = re.compile(rb"\.Values\.([A-Za-z_][\w.]*)")
 _VALUES_SHOWN: Final = 5
+EMPTY_CHART: Final = "empty-chart"
 MAKES_NODES: Final = re.compile(rb"^kind: [\"']?(?:NodePool|EC2NodeClass)\b", re.MULTILINE)
 
 
@@ -200,7 +201,7 @@ def empty_chart(
         return
     message = f"{_display_name(folder)} makes no NodePool and no EC2NodeClass with these values"
     hint = _values_remedy(files, folder)
-    yield Diagnostic(Severity.WARNING, "empty-chart", message, place, hint=hint)
+    yield Diagnostic(Severity.WARNING, EMPTY_CHART, message, place, hint=hint)
 
 
 def _tested_values(template: bytes) -> set[str]:
@@ -240,7 +241,7 @@ def empty_fleet(known: Iterable[Diagnostic], severity: Severity) -> Diagnostic:
     message = "no NodePool in this folder; an empty fleet is not planned"
     hint = "add one, pass the fleet folder as PATH, or run `reconciler init --from`"
     for found in known:
-        if found.code == "empty-chart":
+        if found.code == EMPTY_CHART:
             message, hint = f"no NodePool in this folder: {found.message}", found.hint
             break
     return Diagnostic(severity, "empty-fleet", message, hint=hint)

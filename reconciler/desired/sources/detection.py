@@ -19,6 +19,7 @@ from reconciler.desired.sources.chart import CHART
 from reconciler.desired.sources.kustomization import NAMES, Closure, closure_of
 from reconciler.desired.sources.requested import Rendering, Tool
 from reconciler.desired.sources.tree import OutsideTreeError, TreeLimitError
+from reconciler.desired.sources.unread import AMBIGUOUS_WORKLOADS
 from reconciler.desired.sources.work import MeteredTree
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
@@ -33,12 +34,12 @@ _NODES: Final = re.compile(
 _GITOPS: Final = (
     b"kustomize.toolkit.fluxcd.io", b"helm.toolkit.fluxcd.io", b"argoproj.io",
 )  # fmt: skip
+_LIBRARY: Final = re.compile(rb"""^["']?type["']?\s*:\s*["']?library\b""", re.MULTILINE)
 UNLISTED: Final = "unlisted-file"
 _LISTED_MAX: Final = 8
 _HELMFILES: Final = ("helmfile.yaml", "helmfile.yml", "helmfile.yaml.gotmpl")
 
 AMBIGUOUS: Final = "ambiguous-source"
-AMBIGUOUS_WORKLOADS: Final = "ambiguous-workloads"
 
 
 class Alternatives(NamedTuple):
@@ -57,7 +58,7 @@ class Detected:
 
     ``alternatives`` are not rendered, unless an object of Flux or Argo CD names one of them.
     ``reads_gitops`` is whether objects of Flux and Argo CD among the plain files name further
-    sources.
+    sources, ``is_stated`` whether the fleet lists its sources.
     """
 
     plain: list[SourceFile] = field(default_factory=list)
@@ -65,6 +66,7 @@ class Detected:
     findings: list[Diagnostic] = field(default_factory=list)
     alternatives: list[Alternatives] = field(default_factory=list)
     reads_gitops: bool = True
+    is_stated: bool = False
 
 
 def has_sources(files: Iterable[SourceFile]) -> bool:
@@ -92,12 +94,15 @@ def detect(
         return _detect_stated(files, tree, below, *stated)
     found = Detected()
     charts = _chart_folders(files)
+    libraries = {_folder(f.path) for f in files if _is_library(f)}
     kustomizations = sorted({_folder(f.path) for f in files if _is_kustomization(f.path)})
     kustomizations = [k for k in kustomizations if not _is_in(k, charts)]
     closures = _closures(kustomizations, tree, below, found)
     found.plain, unlisted = _plain_files(files, charts, closures.values(), below)
     found.findings += unlisted
     for chart in charts:
+        if chart in libraries:
+            continue
         path = posixpath.normpath(posixpath.join(below, chart))
         place = Place(posixpath.normpath(f"{chart}/{CHART}"), 1, 1)
         found.renderings.append(Rendering(path, Tool.HELM, place))
@@ -166,6 +171,12 @@ def _chart_folders(files: Iterable[SourceFile]) -> dict[str, None]:
         if not _is_in(folder, found):
             found[folder] = None
     return found
+
+
+def _is_library(file: SourceFile) -> bool:
+    """Return whether a file is that of a chart which only others use, and which has no objects."""
+    is_chart = file.path.rpartition("/")[2] == CHART
+    return is_chart and _LIBRARY.search(file.content) is not None
 
 
 def _is_in(path: str, folders: Collection[str]) -> bool:
@@ -368,7 +379,7 @@ def _detect_stated(
     items: list[JsonDict],
 ) -> Detected:
     """Return the sources that reconciler.yaml lists; nothing else of the folder is read."""
-    found = Detected(reads_gitops=any("gitops" in item for item in items))
+    found = Detected(reads_gitops=any("gitops" in item for item in items), is_stated=True)
     found.plain += [f for f in files if f.path in (*CONFIG_FILES, LOCK_FILE)]
     for number, item in enumerate(items):
         rendering = listed.rendering_of(item, tree, below, document, (listed.KEY, number))

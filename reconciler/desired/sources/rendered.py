@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -23,6 +23,7 @@ from reconciler.source.schema import value_at
 _ORIGIN: Final = "config.kubernetes.io/origin"
 _TEMPLATE: Final = re.compile(r"^# Source: (\S+)$", re.MULTILINE)
 _VALUE: Final = re.compile(r"\.Values\.([A-Za-z_][\w.]*)")
+_PLACE: Final = re.compile(r"(?<![\w./-])([\w./-]+?\.(?:ya?ml|tpl|txt)):(\d+)(?::(\d+))?")
 _HOOK: Final = "helm.sh/hook"
 _TRANSIENT: Final = ("Job", "Pod")
 
@@ -292,3 +293,19 @@ def _templates_by_line(output: bytes, root: str) -> tuple[list[int], list[str]]:
             lines.append(number)
             paths.append(posixpath.normpath(posixpath.join(root, match[1].partition("/")[2])))
     return lines, paths
+
+
+def place_in_message(
+    message: str, files: Collection[str], folder: str, chart: str = ""
+) -> Place | None:
+    """Return the place in one of the files that a tool's message names.
+
+    ``folder`` is that of the chart, which the message calls by its name.
+    """
+    for match in _PLACE.finditer(message):
+        name = match[1]
+        if chart and name.startswith(f"{chart}/"):
+            name = posixpath.normpath(f"{folder}/{name.removeprefix(f'{chart}/')}")
+        if name in files:
+            return Place(name, int(match[2]), int(match[3] or 1))
+    return None

@@ -17,6 +17,7 @@ BYTES_MAX: Final = 32 * 1024 * 1024
 LISTED_MAX: Final = 50_000
 """The maximum number of files that patterns choose from."""
 DEPTH_MAX: Final = 32
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
 LEVELS_MAX: Final = 8
 """The maximum depth of the folders that patterns choose from."""
 
@@ -162,3 +163,21 @@ class CopiedFiles:
             if content is not None:
                 name = path if below is None else f"{below}/{posixpath.relpath(path, folder)}"
                 self.add(name, content)
+
+
+def manifests_in(
+    tree: Tree, folder: str, *, is_recursive: bool = True
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the YAML and JSON files of a folder, or the file of that path, with their content."""
+    if tree.entries(folder) is None:
+        content = tree.read(folder)
+        if content is not None:
+            yield folder, content
+        return
+    for path in files_below(tree, folder):
+        is_direct = (posixpath.dirname(path) or ".") == folder
+        hidden = any(part.startswith(".") for part in path.split("/"))
+        if path.endswith(_SUFFIXES) and not hidden and (is_direct or is_recursive):
+            content = tree.read(path)
+            if content is not None:
+                yield path, content

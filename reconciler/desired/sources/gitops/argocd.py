@@ -93,9 +93,9 @@ def _application_source(
     yield UsedFiles(values_files)
     yield from _values_elsewhere(entry, (*at, "helm"), helm)
     if "plugin" in source:
-        message = "a config management plugin is not run"
+        message = "a config management plugin is not run; its objects are not read"
         yield note(entry, (*at, "plugin"), "plugin-source", message,
-                    "pass its output with -f", Severity.ERROR)  # fmt: skip
+                    "pass its output with -f")  # fmt: skip
         return
     parameters = tuple(
         (as_text(p.get("name")), plain(p.get("value"))) for p in as_mappings(helm.get("parameters"))

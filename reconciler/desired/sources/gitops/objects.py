@@ -6,10 +6,11 @@ in another repository are named in a finding.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from reconciler.desired.fleet import SourceFile
 from reconciler.desired.sources.embedded import embedded_objects
 from reconciler.desired.sources.requested import Embedded, Found
 from reconciler.desired.sources.work import MeteredTree
@@ -38,6 +39,34 @@ class OtherObjects(Protocol):
 
     def clusters(self) -> list[JsonDict]:
         """Return the Secrets of Argo CD's clusters."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectsOfFiles:
+    """The objects in the files so far that others refer to; see ``OtherObjects``."""
+
+    files: Sequence[SourceFile]
+
+    def config_map(self, namespace: str, name: str) -> JsonDict | None:
+        """Return the data of a ConfigMap in the files, None without it."""
+        del namespace  # kustomize may set it later
+        for data in self._objects("ConfigMap", name):
+            if value_at(data, ("metadata", "name")) == name:
+                return as_mapping(data.get("data"))
+        return None
+
+    def clusters(self) -> list[JsonDict]:
+        """Return the Secrets of Argo CD's clusters in the files."""
+        label = ("metadata", "labels", "argocd.argoproj.io/secret-type")
+        return [d for d in self._objects("Secret", label[-1]) if value_at(d, label) == "cluster"]
+
+    def _objects(self, kind: str, word: str) -> Iterator[JsonDict]:
+        """Yield the objects of a kind in files that contain a word."""
+        for file in self.files:
+            if kind.encode() in file.content and word.encode() in file.content:
+                for document in file.documents()[0]:
+                    if isinstance(document.data, dict) and document.data.get("kind") == kind:
+                        yield document.data
 
 
 @dataclass(frozen=True, slots=True)

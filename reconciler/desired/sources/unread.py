@@ -1,0 +1,105 @@
+"""Sources that cannot be rendered: which stop a plan, and which are left out of it.
+
+A repository often has more than the fleet, such as charts that other repositories deploy, and
+applications whose secrets are generated elsewhere. If no node depends on them, a warning says that
+they are missing. An error in a source of nodes stays one: its NodePools must not look removed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from reconciler.desired.sources.chart import EMPTY_CHART
+from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.text.counting import format_count
+
+if TYPE_CHECKING:
+    from reconciler.desired.fleet import SourceFile
+
+UNREAD: Final = "unread-source"
+AMBIGUOUS_WORKLOADS: Final = "ambiguous-workloads"
+LEFT_OUT: Final = frozenset({UNREAD, AMBIGUOUS_WORKLOADS})
+"""Findings on sources that a plan is without: it can be made, but not acted on."""
+_NOT_OF_SOURCE: Final = frozenset({"missing-tool", "outside-source", "too-large"})
+"""Errors about this machine, or about what a source may refer to and its size."""
+_NODES: Final = re.compile(
+    rb"""\bkind["']?\s*:\s*["']?(?:NodePool|EC2NodeClass|NodeClass|Provisioner|AWSNodeTemplate"""
+    rb"""|NodeOverlay)\b|\bkarpenter\.(?:sh|k8s\.aws)/v[0-9]"""
+)
+
+
+class FailedSource(NamedTuple):
+    """A source with errors: its ``folder`` for people, and whether its files make nodes.
+
+    ``is_spare`` is whether it is a chart that nothing deploys and that did not render, which often
+    lacks the values of another repository. ``is_read`` is whether the rest of it was rendered.
+    """
+
+    folder: str
+    errors: tuple[Diagnostic, ...]
+    has_nodes: bool
+    is_spare: bool = False
+    is_read: bool = False
+
+
+def makes_nodes(content: bytes) -> bool:
+    """Return whether a file may make nodes: it has an object of Karpenter, or a template of one."""
+    return _NODES.search(content) is not None
+
+
+def left_out(
+    findings: Sequence[Diagnostic], failed: Sequence[FailedSource], files: Iterable[SourceFile]
+) -> tuple[Diagnostic, ...]:
+    """Return the findings, with one warning in place of the errors in each source to leave out.
+
+    As long as it is not known where the nodes are, every error remains.
+    """
+    has_nodes = any(makes_nodes(file.content) for file in files)
+    lacks_values = any(one.code == EMPTY_CHART for one in findings)
+    if not (has_nodes or lacks_values or any(one.has_nodes for one in failed)):
+        return tuple(findings)
+    optional: list[FailedSource] = []
+    needed: set[Diagnostic] = set()
+    for one in failed:
+        is_needed = one.has_nodes and not (one.is_spare and has_nodes)
+        if is_needed or any(error.code in _NOT_OF_SOURCE for error in one.errors):
+            needed.update(one.errors)
+        else:
+            optional.append(one)
+    replaced = {error for one in optional for error in one.errors} - needed
+    every = [finding for finding in findings if finding not in replaced]
+    return (*every, *dict.fromkeys(_warnings(optional, replaced)))
+
+
+def _warnings(
+    optional: Iterable[FailedSource], replaced: Iterable[Diagnostic]
+) -> Iterator[Diagnostic]:
+    for one in optional:
+        errors = [error for error in one.errors if error in replaced]
+        if not errors:
+            continue
+        first = errors[0]
+        if first.code == AMBIGUOUS_WORKLOADS:
+            message = f"{first.message}; none is planned"
+            yield replace(first, severity=Severity.WARNING, message=message)
+            continue
+        more = f" (and {format_count(len(errors) - 1, 'more error')})" if errors[1:] else ""
+        what = "is read only in part" if one.is_read else "is not read, so its pods are not planned"
+        message = f"{one.folder} {what}: {first.message}{more}"
+        yield replace(first, severity=Severity.WARNING, code=UNREAD, message=message)
+
+
+def new_failures(head: Iterable[Diagnostic], base: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return the sources that the head leaves out and the base does not, as errors.
+
+    Their objects would look removed.
+    """
+    known = {one.place.file for one in base if one.code in LEFT_OUT and one.place is not None}
+    return tuple(
+        replace(one, severity=Severity.ERROR)
+        for one in head
+        if one.code in LEFT_OUT and (one.place is None or one.place.file not in known)
+    )

@@ -1,0 +1,133 @@
+"""Sources that cannot be rendered: beside the nodes they are a warning, and never silence."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from reconciler.assembly.inputs.request import FleetRequest
+from reconciler.assembly.inputs.sources import expect_complete, read_source
+from reconciler.cli.main import main
+from reconciler.model.errors import InvalidFleetError
+from tests.cli.sourcefolders import CHART, CLASS, POOL, WEB, below, write
+from tests.cli.test_sources import findings, needs_helm, needs_kustomize, plan, pods, work
+
+__all__ = ["work"]
+
+NODES = below("nodes", {"all.yaml": f"{POOL}---\n{CLASS}", "web.yaml": WEB})
+LIBRARY = {"Chart.yaml": "apiVersion: v2\nname: common\nversion: 0.1.0\ntype: library\n"}
+WITHOUT_VALUES = {
+    "Chart.yaml": CHART["Chart.yaml"],
+    "templates/web.yaml": WEB.replace(
+        "replicas: 1", "replicas: {{ required `no count` .Values.n }}"
+    ),
+}
+SPARE_NODES = {
+    "Chart.yaml": CHART["Chart.yaml"],
+    "templates/nodes.yaml": POOL.replace("general", "{{ required `no name` .Values.n }}"),
+}
+WITHOUT_SECRETS = {
+    "kustomization.yaml": "resources: [web.yaml]\nconfigMapGenerator: [{name: a, files: [b]}]\n",
+    "web.yaml": WEB.replace("name: web,", "name: app,"),
+}
+APPLICATION = """\
+apiVersion: argoproj.io/v1alpha1
+kind: Application
+metadata: {name: chart}
+spec: {source: {repoURL: x, path: other}}
+"""
+
+
+def commit(work: Path, name: str) -> None:
+    git = ["git", "-c", "user.name=me", "-c", "user.email=me@example.com"]
+    subprocess.run(["git", "init", "--quiet", "--initial-branch=main"], cwd=work, check=True)
+    subprocess.run([*git, "add", "--all"], cwd=work, check=True)
+    subprocess.run([*git, "commit", "--quiet", "-m", name], cwd=work, check=True)
+
+
+@needs_helm
+@needs_kustomize
+@pytest.mark.parametrize(
+    ("source", "file", "says"),
+    [
+        (WITHOUT_VALUES, "other/templates/web.yaml", "no count"),
+        (SPARE_NODES, "other/templates/nodes.yaml", "no name"),
+        (WITHOUT_SECRETS, "other/kustomization.yaml", '"b" does not exist'),
+    ],
+)
+def test_a_source_that_no_node_depends_on_is_left_out_with_a_warning(
+    source: dict[str, str], file: str, says: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, NODES | below("other", source))
+    (found,) = [f for f in findings(".", capsys) if f["severity"] != "info"]
+    assert (found["code"], found["severity"], found["file"]) == ("unread-source", "warning", file)
+    assert found["message"].startswith("other is ")
+    assert says in found["message"]
+    assert found["hint"]
+    assert pods(plan(".", capsys)) >= 1
+    source_ = read_source(FleetRequest(path="."))
+    with pytest.raises(InvalidFleetError, match="other is "):
+        expect_complete(source_.findings)
+
+
+@needs_helm
+def test_a_library_of_templates_is_no_finding(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(
+        work, NODES | below("other", LIBRARY | {"templates/_web.tpl": "{{ define `a` }}{{ end }}"})
+    )
+    assert findings(".", capsys) == []
+
+
+@needs_helm
+@pytest.mark.parametrize("by", ["application", "list", "itself"])
+def test_an_error_in_a_source_of_nodes_that_is_deployed_stays_one(
+    by: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, below("other", SPARE_NODES))
+    if by == "application":
+        write(work, NODES | {"app.yaml": APPLICATION})
+    if by == "list":
+        write(work, NODES | {"reconciler.yaml": "sources: [{folder: nodes}, {chart: other}]\n"})
+    assert "error" in [f["severity"] for f in findings(".", capsys)]
+    assert main(["plan", "."]) == 1
+
+
+@needs_helm
+def test_without_nodes_elsewhere_only_the_chart_of_nodes_is_an_error(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, below("apps", WITHOUT_VALUES) | below("other", SPARE_NODES))
+    found = {f["file"]: f["severity"] for f in findings(".", capsys)}
+    assert found["other/templates/nodes.yaml"] == "error"
+    assert found["apps/templates/web.yaml"] == "warning"
+
+
+@needs_kustomize
+def test_a_change_that_breaks_a_source_is_an_error(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without it, the workloads of the source would look removed."""
+    write(work, NODES | below("other", WITHOUT_SECRETS) | {"other/b": "a=b\n"})
+    commit(work, "before")
+    assert main(["plan", ".", "--base", "HEAD", "--set", "cluster=none"]) == 0
+    (work / "other" / "b").unlink()
+    capsys.readouterr()
+    assert main(["plan", ".", "--base", "HEAD", "--set", "cluster=none"]) == 1
+    assert '"b" does not exist' in capsys.readouterr().err
+    commit(work, "after")
+    assert main(["plan", ".", "--base", "HEAD", "--set", "cluster=none"]) == 0
+
+
+def test_a_file_with_a_fault_that_is_no_object_is_a_warning(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, NODES | {"apps/values.yaml": "a: 1\nb: 2\na: 3\n"})
+    (found,) = findings(".", capsys)
+    assert (found["severity"], found["file"], found["line"]) == ("warning", "apps/values.yaml", 3)
+    assert "duplicate key" in f"{found['message']} {found['hint']}"
+    write(work, {"apps/values.yaml": "kind: NodePool\nb: 2\nb: 3\n"})
+    assert "error" in [f["severity"] for f in findings(".", capsys)]
