@@ -33,6 +33,7 @@ MAKERS = frozenset(
         "_refuse_link",
         "_refusal",
         "_note",
+        "note",
         "warn",
         "refuse",
     ]
@@ -47,7 +48,8 @@ CHOSEN = {
     "plan/make/pools.py": {"overlay-conflict", "overlay-invalid"},
     "engine/ownership.py": {"contested-instance", "unknown-instance"},
     "source/objects.py": {"old-version", "wrong-version"},
-    "desired/sources/detection.py": {"ambiguous-source", "ambiguous-workloads"},
+    "desired/sources/detection.py": {"ambiguous-source"},
+    "desired/sources/unread.py": {"ambiguous-workloads", "unread-source"},
     "desired/fleet.py": {"name-reference"},
     "assembly/inputs/rendering.py": {"missing-tool", "render-failed"},
 }
