@@ -23,7 +23,7 @@ from reconciler.disruption.candidates import (
     describe_protection,
     price_refusal,
 )
-from reconciler.disruption.command import BlockCode, ForcefulReason
+from reconciler.disruption.command import BlockCode
 from reconciler.disruption.consolidation.proposal import (
     REASON,
     Proposal,
@@ -34,7 +34,7 @@ from reconciler.disruption.disruptionpass import DisruptionPass, with_claims
 from reconciler.disruption.gates.pdb import BUDGETS_SHOWN, PodDisruptionBudgets
 from reconciler.disruption.methods.emptiness import savings_ratio_key
 from reconciler.disruption.podrules import NEEDS_REPLACEMENT, RetainingRules, RuleSearch
-from reconciler.model.decision.waiting import Blocker, DeferredClaim, WaitsFor, merged
+from reconciler.model.decision.waiting import Blocker, DeferredClaim, WaitRule, WaitsFor, merged
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.model.karpenter.nodepool import WHEN_EMPTY
@@ -69,7 +69,13 @@ _RULE_KINDS: Final = {
 _KINDS: Final = {
     WaitsFor.BUDGET: "Budget",
     WaitsFor.SCHEDULE: "Schedule",
-    WaitsFor.POLICY: "Policy",
+    WaitRule.SUSPENSION: "Suspension",
+    WaitRule.MINIMUM_AGE: "MinimumAge",
+    WaitRule.WAVE: "Wave",
+    WaitRule.MAXIMUM_PER_DAY: "MaximumPerDay",
+    WaitRule.EVICTION_COST: "EvictionCost",
+    WaitRule.UNDO_PERIOD: "UndoPeriod",
+    WaitRule.RETRY: "Retry",
     WaitsFor.APPROVAL: "Approval",
 }
 
@@ -241,18 +247,16 @@ def _deferral_blocker(deferral: DeferredClaim, work: DisruptionPass) -> Blocker 
 
     A node that is still tolerated as unhealthy is not blocked either.
     """
-    kind = _KINDS.get(deferral.waits_for)
-    tolerated = (
-        deferral.reason == ForcefulReason.UNHEALTHY and deferral.waits_for is WaitsFor.POLICY
-    )
-    if kind is None or deferral.node is None or tolerated:
+    rule = deferral.rule or deferral.waits_for
+    kind = _KINDS.get(rule)
+    if kind is None or deferral.node is None:
         return None
     if deferral.waits_for is WaitsFor.BUDGET and not _is_closed(deferral, work):
         return None
     return Blocker(
         kind=kind,
         name=f"{deferral.node_pool}/{deferral.reason}",
-        code=deferral.waits_for,
+        code=rule,
         message=deferral.message,
         nodes=(deferral.node,),
         node_pools=(deferral.node_pool,),

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from reconciler.disruption.command import Block, BlockCode
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
+from reconciler.model.decision.waiting import WaitRule
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
@@ -95,12 +96,13 @@ class Drifted(Protocol):
 class CandidateRefusal:
     """A rejection of a node; it becomes a Block if some method selected the node.
 
-    ``until`` is when the rejection ends by itself, if it does.
+    ``until`` is when the rejection ends by itself, if it does, and ``rule`` the reason of that.
     """
 
     code: BlockCode
     message: str
     until: datetime | None = None
+    rule: WaitRule | None = None
 
     def block(self, node: str, reason: str) -> Block:
         """Return the rejection as a Block."""

@@ -178,6 +178,7 @@ class DisruptionPass:
             node_pool=candidate.pool.name,
             reason=reason,
             waits_for=hold.waits_for,
+            rule=hold.rule,
             not_before=hold.until,
             message=hold.message,
         )

@@ -17,7 +17,7 @@ from reconciler.disruption.candidates import Candidate
 from reconciler.disruption.command import Command, Reason
 from reconciler.disruption.disruptionpass import DisruptionPass
 from reconciler.disruption.gates.consolidatable import is_consolidatable
-from reconciler.disruption.gates.guards import retry_delay
+from reconciler.disruption.gates.guards import retry_hold
 from reconciler.disruption.gates.policy import minimum_age_hold
 from reconciler.disruption.methods.drift import drift_age_key
 from reconciler.disruption.methods.emptiness import savings_ratio_key
@@ -83,7 +83,7 @@ def _may_be_removed(candidate: Candidate, reason: Reason, work: DisruptionPass) 
     is_drift = reason is DisruptionReason.DRIFTED
     if candidate.refusal(eventual=is_drift) is not None:
         return False
-    if retry_delay([candidate], work.now) is not None:
+    if retry_hold([candidate], work.now) is not None:
         return False
     if is_drift:
         return candidate.drift is not None

@@ -128,6 +128,31 @@ def test_a_first_apply_lists_no_changes(shop: Shop) -> None:
     assert "Git changes" not in shop.run("apply", "--auto-approve", *QUICK)
 
 
+def drift(shop: Shop) -> None:
+    """Change the template of the NodePool, so that all of its nodes are replaced."""
+    fleet = shop.folder / "fleet.yaml"
+    fleet.write_text(fleet.read_text().replace('"expireAfter": "Never"', '"expireAfter": "720h"'))
+
+
+def test_the_summary_says_what_deferred_nodes_wait_for(shop: Shop) -> None:
+    shop.run("apply", "--auto-approve", *QUICK)
+    drift(shop)
+    suspended = ("--set", 'disruption.suspend=[{"owner": "me"}]')
+    done = shop.run("apply", "--auto-approve", *QUICK, *suspended)
+    assert done.endswith("  2 nodes deferred: each waits for the end of a suspension\n")
+    assert "NodePool web: suspension (Drifted)" in shop.run("plan", *suspended)
+
+
+def test_the_summary_names_nodes_that_cannot_be_replaced(shop: Shop) -> None:
+    shop.run("apply", "--auto-approve", *QUICK)
+    drift(shop)
+    shop.cloud.market.refuse()
+    done = shop.run("apply", "--auto-approve", *QUICK)
+    assert done.endswith(
+        "  2 nodes cannot be replaced now; `reconciler explain node NAME` shows why\n"
+    )
+
+
 def test_a_saved_plan_is_an_approval(shop: Shop, tmp_path: Path) -> None:
     file = str(tmp_path / "plan.json")
     shop.run("plan", "--out", file)

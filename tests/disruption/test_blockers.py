@@ -111,7 +111,7 @@ def test_only_a_budget_that_allows_no_disruption_is_a_blocker() -> None:
 def test_a_suspension_is_a_blocker() -> None:
     made = resolve({"disruption": {"suspend": [{"owner": "platform-team"}]}}, {}).settings
     [found] = blockers(*a_node("a"), settings=made).values()
-    assert (found.kind, found.name) == ("Policy", "default/Empty")
+    assert (found.kind, found.name) == ("Suspension", "default/Empty")
     assert found.message.startswith(
         "platform-team suspended disruption of NodePool default for emptiness"
     )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from reconciler.disruption.candidates import Candidate
 from reconciler.disruption.gates.budgets import BudgetLedger, node_counts
-from reconciler.disruption.gates.guards import EVERY_REASON, Cap, retry_delay
+from reconciler.disruption.gates.guards import EVERY_REASON, Cap, retry_hold
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.disruption.gates.policy import Hold
-from reconciler.model.decision.waiting import PoolBudget, WaitsFor
+from reconciler.model.decision.waiting import PoolBudget, WaitRule, WaitsFor
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.state import ClusterState
@@ -93,9 +93,9 @@ def test_a_node_is_tried_again_after_a_pause_that_doubles(
     times: int, minutes_ago: int, minutes_left: int
 ) -> None:
     nodes = a_cluster(a_node("n1", conditions=failed(times, minutes_ago)))
-    delay = delay_of(nodes)
+    hold = hold_of(nodes)
     expected = NOW + timedelta(minutes=minutes_left) if minutes_left else None
-    assert (delay[0] if delay else None) == expected
+    assert (hold.until if hold else None) == expected
 
 
 def test_of_several_nodes_the_longest_pause_counts() -> None:
@@ -104,13 +104,14 @@ def test_of_several_nodes_the_longest_pause_counts() -> None:
         a_node("n2", conditions=failed(4, 0)),
         a_node("n3", conditions=failed(3, 0)),
     )
-    delay = delay_of(cluster)
-    assert delay is not None
-    assert delay[0] == NOW + timedelta(hours=1)
-    assert delay[1].startswith("replacing n2 failed 4 times")
+    hold = hold_of(cluster)
+    assert hold is not None
+    assert hold.until == NOW + timedelta(hours=1)
+    assert hold.rule is WaitRule.RETRY
+    assert hold.message.startswith("replacing n2 failed 4 times")
 
 
-def delay_of(cluster: ClusterState) -> tuple[datetime, str] | None:
+def hold_of(cluster: ClusterState) -> Hold | None:
     """Return what holds a command of all nodes back."""
     budgets, pool = PodDisruptionBudgets(()), a_pool()
     candidates = [
@@ -118,7 +119,7 @@ def delay_of(cluster: ClusterState) -> tuple[datetime, str] | None:
         for node in cluster.nodes
         if node.claim is not None
     ]
-    return retry_delay(candidates, NOW)
+    return retry_hold(candidates, NOW)
 
 
 def a_pdb(name: str, selector: dict[str, Any] | None, **spec: Any) -> dict[str, Any]:

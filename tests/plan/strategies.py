@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from reconciler.model.decision.changes import Change, DriftedClaim, FieldChange, Side
 from reconciler.model.decision.finding import PlanFinding
-from reconciler.model.decision.waiting import Blocker, DeferredClaim, PoolBudget, WaitsFor
+from reconciler.model.decision.waiting import Blocker, DeferredClaim, PoolBudget, WaitRule, WaitsFor
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.karpenter.requirements import Operator
 from reconciler.model.kubernetes.taint import Taint
@@ -198,6 +198,7 @@ plans = st.builds(
             node_pool=words,
             reason=words,
             waits_for=st.sampled_from(WaitsFor),
+            rule=st.none() | st.sampled_from(WaitRule),
             not_before=st.none() | moments,
             message=words,
         )

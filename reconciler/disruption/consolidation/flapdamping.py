@@ -24,6 +24,7 @@ from typing import Final
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode
+from reconciler.model.decision.waiting import WaitRule
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.settings import PoolOption, Settings
@@ -143,7 +144,7 @@ def undo_refusal(
         f" {format_time(offering.at)}, and its replacement could be the same offering again"
         f" ({key})"
     )
-    return CandidateRefusal(BlockCode.UNDOES, text, until)
+    return CandidateRefusal(BlockCode.UNDOES, text, until, WaitRule.UNDO_PERIOD)
 
 
 def repeat_refusal(

@@ -28,7 +28,7 @@ from reconciler.disruption.consolidation.rejections import RefusedSet, set_quest
 from reconciler.disruption.disruptionpass import DisruptionPass, with_claims
 from reconciler.disruption.gates.consolidatable import is_consolidatable
 from reconciler.disruption.gates.evictioncost import eviction_cost_refusal, hourly_eviction_cost
-from reconciler.disruption.gates.guards import retry_delay
+from reconciler.disruption.gates.guards import retry_hold
 from reconciler.disruption.gates.policy import minimum_age_hold, minimum_savings_refusal
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, ON_DEMAND, SPOT
@@ -237,10 +237,10 @@ def score_proposal(proposal: Proposal, work: DisruptionPass) -> Proposal | Candi
     nodes, savings, settings = proposal.candidates, proposal.savings, work.settings
     refusal = minimum_savings_refusal(nodes, savings, settings)
     refusal = refusal or eviction_cost_refusal(nodes, savings, settings, work.now)
-    rest = retry_delay(proposal.candidates, work.now) if proposal.replacements else None
-    if refusal is None and rest is not None:
-        until, text = rest
-        refusal = CandidateRefusal(BlockCode.UNSCHEDULABLE, text, until)
+    hold = retry_hold(proposal.candidates, work.now) if proposal.replacements else None
+    if refusal is None and hold is not None:
+        code = BlockCode.UNSCHEDULABLE
+        refusal = CandidateRefusal(code, hold.message, hold.until, hold.rule)
     for claim in proposal.replacements:
         refusal = refusal or undo_refusal(proposal.candidates, claim, work.settings, work.now)
     if refusal is not None:

@@ -96,7 +96,7 @@ class SingleNodeConsolidation:
         if isinstance(proposal, Proposal):
             return proposal
         if proposal.until is not None:
-            hold = Hold(WaitsFor.POLICY, proposal.until, proposal.message)
+            hold = Hold(WaitsFor.POLICY, proposal.until, proposal.message, proposal.rule)
             work.defer(candidate, self.reason, hold)
         else:
             work.refuse(candidate, self.reason, proposal)

@@ -21,7 +21,7 @@ from reconciler.disruption.consolidation.proposal import (
 )
 from reconciler.disruption.consolidation.sets import ReducedSet, propose_set_removal
 from reconciler.disruption.disruptionpass import DisruptionPass
-from reconciler.disruption.gates.guards import retry_delay
+from reconciler.disruption.gates.guards import retry_hold
 from reconciler.model.karpenter.labels import ZONE
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import ConsolidationSearch
@@ -353,7 +353,7 @@ def _free_candidates(work: DisruptionPass, search: ConsolidationSearch) -> list[
         for candidate in consolidation_candidates(work)
         if work.search_of(candidate.pool.name) is search
         and work.is_free(candidate)
-        and retry_delay([candidate], work.now) is None
+        and retry_hold([candidate], work.now) is None
     ]
 
 

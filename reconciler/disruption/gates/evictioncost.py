@@ -19,6 +19,7 @@ from typing import Final
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode
+from reconciler.model.decision.waiting import WaitRule
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.pod import Pod, is_ready_false
 from reconciler.model.settings import PoolOption, Settings
@@ -88,7 +89,10 @@ def eviction_cost_refusal(
         f"({settings.key_of(name, PoolOption.EVICTION_COST)})"
     )
     return CandidateRefusal(
-        BlockCode.EVICTION_COST, text, _worthwhile_at(candidates, savings, cost, now)
+        BlockCode.EVICTION_COST,
+        text,
+        _worthwhile_at(candidates, savings, cost, now),
+        WaitRule.EVICTION_COST,
     )
 
 

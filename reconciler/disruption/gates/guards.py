@@ -13,7 +13,7 @@ from typing import Final
 
 from reconciler.disruption.candidates import Candidate
 from reconciler.disruption.gates.policy import Hold, Holds
-from reconciler.model.decision.waiting import WaitsFor
+from reconciler.model.decision.waiting import WaitRule, WaitsFor
 from reconciler.model.history import DAY, History, Rollout, next_free_at
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -49,8 +49,8 @@ def next_attempt_at(claim: NodeClaim) -> datetime | None:
     return known.last_transition_time + pause
 
 
-def retry_delay(candidates: Sequence[Candidate], now: datetime) -> tuple[datetime, str] | None:
-    """Return when the longest retry delay of the nodes ends, and a message; None without one."""
+def retry_hold(candidates: Sequence[Candidate], now: datetime) -> Hold | None:
+    """Return the longest retry delay of the nodes; None without one."""
     until = [
         (at, c) for c in candidates if (at := next_attempt_at(c.claim)) is not None and now < at
     ]
@@ -62,7 +62,7 @@ def retry_delay(candidates: Sequence[Candidate], now: datetime) -> tuple[datetim
         f"replacing {candidate.name} failed {times} times; the next attempt waits until "
         f"{format_time(at)} or until the next commit is synced"
     )
-    return at, text
+    return Hold(WaitsFor.POLICY, at, text, WaitRule.RETRY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,8 @@ def _daily_cap(
         f"{most} of the {total} nodes of {owner} may be disrupted within"
         f" {DAY // timedelta(hours=1)} hours ({key}); {most if left else used} were disrupted"
     )
-    return Cap(pool, EVERY_REASON, left, Hold(WaitsFor.POLICY, until, message))
+    hold = Hold(WaitsFor.POLICY, until, message, WaitRule.MAXIMUM_PER_DAY)
+    return Cap(pool, EVERY_REASON, left, hold)
 
 
 def _halted_cap(rollout: Rollout) -> Cap:
@@ -186,7 +187,8 @@ def _wave_cap(
         size = wave_size(pool, total, settings)
         number = (rollout.wave if rollout is not None else 0) + 1
         message = f"wave {number} of NodePool {pool} is limited to {size} nodes ({key})"
-        return Cap(pool, WAVE_REASONS, size, Hold(WaitsFor.POLICY, None, message))
+        hold = Hold(WaitsFor.POLICY, None, message, WaitRule.WAVE)
+        return Cap(pool, WAVE_REASONS, size, hold)
     soak = settings.pool(pool).wave_soak
     open_ = [move for move in rollout.moves if not move.is_settled(soak, now)]
     waiting = next((m.waits_for for m in open_ if m.healthy_at is None), "")
@@ -204,7 +206,7 @@ def _wave_cap(
         f" {rollout.size} nodes ({key}); before the next wave, {why}"
     )
     left = max(rollout.size - rollout.disrupted_nodes, 0)
-    return Cap(pool, WAVE_REASONS, left, Hold(WaitsFor.POLICY, until, message))
+    return Cap(pool, WAVE_REASONS, left, Hold(WaitsFor.POLICY, until, message, WaitRule.WAVE))
 
 
 def rollout_change_times(rollouts: Iterable[Rollout], settings: Settings) -> Iterable[datetime]:

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode
-from reconciler.model.decision.waiting import WaitsFor
+from reconciler.model.decision.waiting import WaitRule, WaitsFor
 from reconciler.model.karpenter.budget import DisruptionReason, next_budget_change
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.settings import ExpirationPolicy, PoolOption, Settings
@@ -23,11 +23,15 @@ from reconciler.model.windows import Suspension, Window
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Why no node of a NodePool can be disrupted for a reason now, and until when if known."""
+    """Why no node of a NodePool can be disrupted for a reason now, and until when if known.
+
+    ``rule`` is the rule of a policy.
+    """
 
     waits_for: WaitsFor
     until: datetime | None
     message: str
+    rule: WaitRule | None = None
 
 
 Holds = dict[tuple[str, DisruptionReason], Hold]
@@ -70,7 +74,7 @@ def _suspension_hold(
         f"{suspension.owner} suspended disruption of NodePool {pool} for {reason.cause} {until} "
         f"(disruption.suspend[{index}]){note}"
     )
-    return Hold(WaitsFor.POLICY, suspension.until, text)
+    return Hold(WaitsFor.POLICY, suspension.until, text, WaitRule.SUSPENSION)
 
 
 def _suspension_end(row: tuple[int, Suspension]) -> datetime:
@@ -119,7 +123,7 @@ def minimum_age_hold(candidate: Candidate, settings: Settings, now: datetime) ->
     age = settings.pool(pool).minimum_age
     key = settings.key_of(pool, PoolOption.MINIMUM_AGE)
     text = f"younger than {age}, the minimum age for consolidation ({key})"
-    return Hold(WaitsFor.POLICY, at, text)
+    return Hold(WaitsFor.POLICY, at, text, WaitRule.MINIMUM_AGE)
 
 
 def minimum_savings_refusal(

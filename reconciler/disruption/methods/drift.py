@@ -14,11 +14,9 @@ from typing import Final, NamedTuple
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode, Reason
 from reconciler.disruption.disruptionpass import DisruptionPass, with_claims
-from reconciler.disruption.gates.guards import retry_delay
-from reconciler.disruption.gates.policy import Hold
+from reconciler.disruption.gates.guards import retry_hold
 from reconciler.disruption.methods.staticdrift import RESERVATION_FULL, reservation_of
 from reconciler.disruption.simulation import RemovalOutcome
-from reconciler.model.decision.waiting import WaitsFor
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.settings import FeatureGate
@@ -86,9 +84,9 @@ def replace_node(candidate: Candidate, work: DisruptionPass, replacement: NodeRe
     placement = outcome.placement
     if goes_first:  # the next pass launches what it needs in the slot that it frees
         placement = with_claims(placement, ())
-    delay = retry_delay([candidate], work.now) if placement.claims else None
-    if delay is not None:
-        work.defer(candidate, reason, Hold(WaitsFor.POLICY, *delay))
+    hold = retry_hold([candidate], work.now) if placement.claims else None
+    if hold is not None:
+        work.defer(candidate, reason, hold)
         return
     why = RESERVATION_FULL if goes_first else ""
     work.start(

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from reconciler.disruption.command import Reason
-from reconciler.model.decision.waiting import DeferredClaim, WaitsFor
+from reconciler.model.decision.waiting import DeferredClaim, WaitRule, WaitsFor
 from reconciler.model.duration import format_duration
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.metadata import Condition
@@ -263,6 +263,7 @@ def waiting_repair(
         node_pool=node.node_pool,
         reason=reason,
         waits_for=WaitsFor.POLICY,
+        rule=WaitRule.REPAIR,
         not_before=match.tolerated_until,
         message=f"{match.description} since {format_time(match.since)}; the node is repaired if "
         f"that lasts for {format_duration(match.policy.after)}",

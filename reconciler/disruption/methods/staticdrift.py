@@ -17,9 +17,7 @@ from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode, Reason
 from reconciler.disruption.consolidation.pricing import OfferingChoice
 from reconciler.disruption.disruptionpass import DisruptionPass
-from reconciler.disruption.gates.guards import retry_delay
-from reconciler.disruption.gates.policy import Hold
-from reconciler.model.decision.waiting import WaitsFor
+from reconciler.disruption.gates.guards import retry_hold
 from reconciler.model.karpenter.budget import UNBOUNDED, DisruptionReason
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
@@ -195,11 +193,11 @@ def _replace_static_node(candidate: Candidate, replacing: Replacing, work: Disru
     """Start the replacement of a node; return how many nodes are added: one, or none."""
     reported = replacing.reported_reason
     claim = template_claim(work.pools[candidate.pool.name], candidate.claim.name)
-    delay = retry_delay([candidate], work.now)
+    hold = retry_hold([candidate], work.now)
     if claim is None:
         work.refuse(candidate, reported, _nothing_to_launch(candidate.pool))
-    elif delay is not None:
-        work.defer(candidate, reported, Hold(WaitsFor.POLICY, *delay))
+    elif hold is not None:
+        work.defer(candidate, reported, hold)
     else:
         _start(candidate, replacing, work, [claim])
         return 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
+from typing import ClassVar
 
 import msgspec
 
@@ -23,10 +24,23 @@ class WaitsFor(StrEnum):
     APPROVAL = "approval"
 
 
+class WaitRule(StrEnum):
+    """Which rule a node waits for, where ``WaitsFor`` only says that it is a policy."""
+
+    SUSPENSION = "suspension"
+    MINIMUM_AGE = "minimumAge"
+    WAVE = "wave"
+    MAXIMUM_PER_DAY = "maximumPerDay"
+    EVICTION_COST = "evictionCost"
+    UNDO_PERIOD = "undoPeriod"
+    RETRY = "retry"
+    REPAIR = "repair"
+
+
 class DeferredClaim(Part, frozen=True, kw_only=True):
     """A NodeClaim that will be disrupted later, and what it waits for.
 
-    ``not_before`` is the earliest time, None if it is not known.
+    ``rule`` is the rule of a policy. ``not_before`` is the earliest time, None if it is not known.
     """
 
     node_claim: str
@@ -34,8 +48,11 @@ class DeferredClaim(Part, frozen=True, kw_only=True):
     node_pool: str = ""
     reason: str
     waits_for: WaitsFor
+    rule: WaitRule | None = None
     not_before: datetime | None = None
     message: str = ""
+
+    left_out: ClassVar = ("rule",)
 
     @property
     def is_unapproved_removal(self) -> bool:

@@ -48,7 +48,13 @@ _PRICES = {
 _RULES = {
     "Budget": "disruption budget",
     "Schedule": "disruption window",
-    "Policy": "disruption policy",
+    "Suspension": "suspension",
+    "MinimumAge": "minimum age",
+    "Wave": "wave",
+    "MaximumPerDay": "daily limit",
+    "EvictionCost": "cost of evictions",
+    "UndoPeriod": "undo period",
+    "Retry": "next attempt",
     "Approval": "approval",
 }
 _SEVERITIES = ("error", "warning", "info")

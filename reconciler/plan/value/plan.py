@@ -208,6 +208,7 @@ class Plan(Part, frozen=True, kw_only=True):
     )
     parts: ClassVar = (
         "node_claims",
+        "deferred",
         "placements",
         "commands",
         "actions",

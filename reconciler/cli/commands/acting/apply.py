@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TextIO
 
@@ -28,7 +29,7 @@ from reconciler.notifications.stream import has_colour, render_for_terminal
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from datetime import datetime, timedelta
 
     from reconciler.assembly.assembly import Assembly
@@ -340,11 +341,11 @@ def render_summary(result: Pass, assembly: Assembly, started_at: datetime, outpu
         unapproved=result.unapproved,
         actions={state.value: number for state, number in states.items()},
     )
-    title, text = f"Fleet {reply.fleet}", _summary_text(reply)
+    title, text = f"Fleet {reply.fleet}", _summary_text(reply, plan)
     return render_reply(reply, sections_of(reply), output, title=title, text=text, compact=True)
 
 
-def _summary_text(reply: ApplyReply) -> str:
+def _summary_text(reply: ApplyReply, plan: Plan) -> str:
     state = "converged" if reply.converged else "stopped; run `reconciler apply` again to continue"
     lines = [f"{reply.fleet}: {state}"]
     lines.append(f"  {format_count(len(reply.node_claims), 'node')}, ${reply.cost:.4f}/hour")
@@ -359,9 +360,23 @@ def _summary_text(reply: ApplyReply) -> str:
         )
         lines.append(f"  {more} needed now, but not part of the saved plan")
         lines.append("  `reconciler plan` shows them")
-    if reply.deferred:
-        lines.append(f"  {reply.deferred} deferred by a disruption budget or a schedule")
+    lines += _waiting_lines(plan)
     return "\n".join(lines) + "\n"
+
+
+def _waiting_lines(plan: Plan) -> Iterator[str]:
+    """Yield how many nodes are disrupted later, for each rule, and how many cannot be replaced."""
+    from reconciler.model.karpenter.budget import DisruptionReason
+    from reconciler.plan.render.sections.disruption import wait_in_words
+
+    for rule, number in Counter(map(wait_in_words, plan.deferred)).items():
+        who = "it" if number == 1 else "each"
+        yield f"  {format_count(number, 'node')} deferred: {who} waits for {rule}"
+    optional = (DisruptionReason.EMPTY, DisruptionReason.UNDERUTILIZED)
+    kept = {blocked.node for blocked in plan.blocked if blocked.reason not in optional}
+    if kept:
+        names = format_count(len(kept), "node")
+        yield f"  {names} cannot be replaced now; `reconciler explain node NAME` shows why"
 
 
 def _action_states(assembly: Assembly, started_at: datetime) -> Mapping[ActionState, int]:

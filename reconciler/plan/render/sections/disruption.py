@@ -41,6 +41,14 @@ _WAITS: Final = {
     "schedule": "its disruption window",
     "consolidateAfter": "consolidateAfter",
     "validation": "validation",
+    "suspension": "the end of a suspension",
+    "minimumAge": "its minimum age",
+    "wave": "the next wave",
+    "maximumPerDay": "the daily limit",
+    "evictionCost": "a time at which a move is worth its cost",
+    "undoPeriod": "the end of its undo period",
+    "retry": "the next attempt",
+    "repair": "its condition to last for longer",
     "policy": "a disruption policy",
     "approval": "approval",
 }
@@ -56,14 +64,14 @@ def deferred_nodes(plan: Plan) -> Section | None:
         return None
 
     def row_key(item: DeferredClaim) -> Hashable:
-        return (item.node_pool, item.reason, item.waits_for, item.not_before, item.message)
+        return (item.node_pool, item.reason, *_rule_key(item), item.message)
 
     def key_without_pool(item: DeferredClaim) -> Hashable:
         message = without_pool(item.message, item.node_pool)
-        return (item.reason, item.waits_for, item.not_before, message)
+        return (item.reason, *_rule_key(item), message)
 
     def wait_key(item: DeferredClaim) -> Hashable:
-        return (item.reason, item.waits_for)
+        return (item.reason, item.waits_for, item.rule)
 
     clusters = group_similar(plan.deferred, row_key, key_without_pool, wait_key)
     return Section(
@@ -77,11 +85,21 @@ def deferred_nodes(plan: Plan) -> Section | None:
     )
 
 
+def _rule_key(item: DeferredClaim) -> tuple[Hashable, ...]:
+    return item.waits_for, item.rule, item.not_before
+
+
+def wait_in_words(item: DeferredClaim) -> str:
+    """Return what a node waits for, to follow "waits for"."""
+    rule = item.rule or item.waits_for
+    return _WAITS.get(rule, rule)
+
+
 def _deferred_row(group: Sequence[DeferredClaim], now: datetime) -> SectionRow:
     first = group[0]
     starts = {item.not_before for item in group}
     soonest = min((start for start in starts if start is not None), default=None)
-    wait = f"waits for {_WAITS.get(first.waits_for, first.waits_for)}"
+    wait = f"waits for {wait_in_words(first)}"
     if soonest is not None:
         some = "" if len(starts) == 1 else "the first "
         wait += f", {some}not before {format_near_time(soonest, now)}"
@@ -289,7 +307,7 @@ def _starting_lanes(plan: Plan, end: datetime) -> Iterator[Lane]:
 
 def _waiting_lanes(plan: Plan, end: datetime) -> Iterator[Lane]:
     def row_key(item: DeferredClaim) -> Hashable:
-        return (item.reason, item.waits_for, item.not_before)
+        return (item.reason, *_rule_key(item))
 
     for group in group_by(plan.deferred, row_key):
         first = group[0]
@@ -299,7 +317,7 @@ def _waiting_lanes(plan: Plan, end: datetime) -> Iterator[Lane]:
             if first.not_before
             else ""
         )
-        wait = _WAITS.get(first.waits_for, first.waits_for)
+        wait = wait_in_words(first)
         label = f"{first.reason}: {format_count(len(group), 'node')}"
         about = f"{label}, {'waits' if len(group) == 1 else 'wait'} for {wait}{when}"
         yield Lane(label, (Bar(plan.at, stop, "wait", about),))
