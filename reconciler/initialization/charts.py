@@ -152,5 +152,5 @@ def _ambiguous_values(path: str, folder: str, names: Sequence[str]) -> UsageErro
 
 
 def _makes_node_pools(path: str, rendering: Rendering) -> bool:
-    made, _ = expanded_folder(path, (), (), (rendering,), leaves_out=False)
+    made, _ = expanded_folder(path, (), (), (rendering,), takes_over=True)
     return any(MAKES_NODES.search(f.content) and b"kind: NodePool" in f.content for f in made)

@@ -178,7 +178,7 @@ def _expand(
     from reconciler.assembly.inputs.rendering import expanded_folder
 
     files, refused = expanded_folder(
-        path, given.files, given.refused, renderings, prefer, leaves_out=False
+        path, given.files, given.refused, renderings, prefer, takes_over=True
     )
     _expect_one_overlay(path, refused)
     unlisted = _unlisted_files(refused)

@@ -75,12 +75,12 @@ def _leaving(findings: Sequence[Diagnostic]) -> tuple[int, int]:
 
 def expansion(
     source: Source | None = None, renderings: Sequence[Rendering] = (),
-    prefer: Sequence[str] = (), *, leaves_out: bool = True,
+    prefer: Sequence[str] = (), *, takes_over: bool = False,
 ) -> Expand:  # fmt: skip
     """Return what renders the files of a source, with the tools of this machine.
 
     ``renderings`` and ``prefer`` are those of ``expand``, relative to the fleet folder, and
-    ``leaves_out`` as well.
+    ``takes_over`` as well.
     ``RECONCILER_KUSTOMIZE`` and ``RECONCILER_HELM`` name them, otherwise PATH does; a program in
     the repository is never used.
     """
@@ -92,7 +92,7 @@ def expansion(
         if not renderings and not has_sources(content.files):
             return content
         found = expand(
-            content.files, tree, below, _renderer(path), renderings, prefer, leaves_out=leaves_out
+            content.files, tree, below, _renderer(path), renderings, prefer, takes_over=takes_over
         )
         return replace(
             content, files=found.files, diagnostics=(*content.diagnostics, *found.findings),
@@ -104,7 +104,7 @@ def expansion(
 
 def expanded_folder(
     path: str, files: Sequence[SourceFile], refused: Sequence[Diagnostic],
-    renderings: Sequence[Rendering] = (), prefer: Sequence[str] = (), *, leaves_out: bool = True,
+    renderings: Sequence[Rendering] = (), prefer: Sequence[str] = (), *, takes_over: bool = False,
 ) -> tuple[list[SourceFile], list[Diagnostic]]:  # fmt: skip
     """Return the files of a folder on disk after rendering, and all findings."""
     if not renderings and not has_sources(files):
@@ -113,7 +113,7 @@ def expanded_folder(
     from reconciler.adapters.git.source import SourceContent, WorkingTree, expand_folder
 
     content = SourceContent(tuple(files), tuple(refused), GitRevision())
-    expand = expansion(WorkingTree(path), renderings, prefer, leaves_out=leaves_out)
+    expand = expansion(WorkingTree(path), renderings, prefer, takes_over=takes_over)
     found = expand_folder(content, path, expand)
     return list(found.files), list(found.diagnostics)
 
@@ -135,21 +135,22 @@ def _renderer(path: str) -> Renderer:
 
 def expand(
     files: Sequence[SourceFile], tree: Tree, below: str, renderer: Renderer,
-    renderings: Sequence[Rendering] = (), prefer: Sequence[str] = (), *, leaves_out: bool = True,
+    renderings: Sequence[Rendering] = (), prefer: Sequence[str] = (), *, takes_over: bool = False,
 ) -> Expanded:  # fmt: skip
     """Return the fleet in folder ``below`` of the tree after rendering.
 
     ``files`` are those of the folder as they are, ``renderings`` those that something else than
     its files asks for. Of overlays that share a base, the one below a path of ``prefer`` counts.
-    If it ``leaves_out`` sources, errors in those that no node depends on are warnings.
+    Errors in sources that no node depends on are warnings. What ``takes_over`` the fleet wants
+    them as they are, and the Applications of Karpenter's chart with the values that they get.
     """
     metered = MeteredTree(tree)
     detected = detect(files, metered, below, prefer)
     folders = [posixpath.normpath(posixpath.join(below, r.folder)) for r in renderings]
     asked = [replace(r, folder=f) for r, f in zip(renderings, folders, strict=True)]
-    expanded = _Expansion(metered, below, renderer, detected, asked)
+    expanded = _Expansion(metered, below, renderer, detected, asked, takes_over=takes_over)
     found = expanded.run()
-    return expanded.without_failed_sources(found) if leaves_out else found
+    return found if takes_over else expanded.without_failed_sources(found)
 
 
 @dataclass
@@ -171,6 +172,7 @@ class _Expansion:
     parsed: dict[str, list[Document]] = field(default_factory=dict)
     made_so_far: Made = field(default_factory=Made)
     failed: list[FailedSource] = field(default_factory=list)
+    takes_over: bool = False
 
     def run(self) -> Expanded:
         self.findings += self.detected.findings
@@ -293,6 +295,8 @@ class _Expansion:
             if isinstance(item, Diagnostic):
                 self.findings.append(item)
             elif isinstance(item, Embedded):
+                if item.is_installation and not self.takes_over:
+                    continue
                 self.files.append(embedded_file(item.objects, item.place, item.namespace))
             elif isinstance(item, UsedFiles):
                 self.used.update(item.paths)
@@ -336,7 +340,7 @@ class _Expansion:
         return Tool.KUSTOMIZE if is_kustomized else Tool.FILES
 
     def _manifests(self, rendering: Rendering) -> Iterator[tuple[str, bytes]]:
-        return manifests_in(self.tree, rendering.folder, is_recursive=rendering.is_recursive)
+        return manifests_in(self.tree, rendering.folder, rendering.keeps, rendering.is_recursive)
 
     def _plain_files(self, rendering: Rendering) -> list[SourceFile]:
         found = []

@@ -16,7 +16,7 @@ from reconciler.desired.migration.controller import (
     release_to_follow,
 )
 from reconciler.desired.sources.gitops.argocd import values_of_source
-from reconciler.desired.sources.requested import merge_values
+from reconciler.desired.sources.requested import is_karpenter_chart, merge_values
 from reconciler.model.json import (
     JsonDict,
     JsonObject,
@@ -28,7 +28,6 @@ from reconciler.model.json import (
 )
 from reconciler.source.schema import value_at
 
-CHART: Final = "karpenter"
 _SETTINGS: Final = "settings"
 _GATES: Final = "featureGates"
 _FORMER: Final = {"interruptionQueueName": "interruptionQueue", "driftEnabled": "drift"}
@@ -61,11 +60,6 @@ def settings_of_chart(installation: ChartInstallation) -> ControllerSettings:
     return read._replace(values={**known, **read.values}, default_profile=profile)
 
 
-def is_chart(name: str) -> bool:
-    """Return whether the name or address of a chart is that of Karpenter's controller."""
-    return name.rstrip("/").rpartition("/")[2] == CHART
-
-
 def _installations(data: JsonObject) -> Iterator[ChartInstallation]:
     spec = as_mapping(data.get("spec"))
     match data.get("kind"):
@@ -76,7 +70,7 @@ def _installations(data: JsonObject) -> Iterator[ChartInstallation]:
         case "HelmRelease":
             chart = as_mapping(value_at(spec, ("chart", "spec")))
             named = as_text(chart.get("chart")) or as_text(value_at(spec, ("chartRef", "name")))
-            if is_chart(named):
+            if is_karpenter_chart(named):
                 yield ChartInstallation(
                     as_mapping(spec.get("values")), as_text(chart.get("version"))
                 )
@@ -85,7 +79,7 @@ def _installations(data: JsonObject) -> Iterator[ChartInstallation]:
 def _of_application(spec: JsonDict) -> Iterator[ChartInstallation]:
     for source in (spec.get("source"), *as_list(spec.get("sources"))):
         one = as_mapping(source)
-        if not is_chart(as_text(one.get("chart"))):
+        if not is_karpenter_chart(as_text(one.get("chart"))):
             continue
         helm = as_mapping(one.get("helm"))
         parameters = {

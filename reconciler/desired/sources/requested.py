@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from reconciler.desired.sources.gitops.patterns import is_kept
 from reconciler.model.diagnostics import Diagnostic, Place
 from reconciler.model.json import JsonDict, as_mapping
 from reconciler.source.document import parse_documents
+
+_KARPENTER: Final = "karpenter"
 
 
 class Tool(StrEnum):
@@ -39,7 +42,7 @@ class Rendering:
     ``tool`` is None where the content of the folder decides. ``place`` is what declares it, and
     ``by`` names that, empty for a folder that was found. ``overlay`` are further fields of a
     kustomization, ``values`` inline values of a chart, ``substitutions`` the variables of Flux
-    (None: none are replaced).
+    (None: none are replaced). ``include`` and ``exclude`` are patterns of Argo CD for the files.
     """
 
     folder: str
@@ -52,18 +55,26 @@ class Rendering:
     values: JsonDict = field(default_factory=dict)
     substitutions: Mapping[str, str] | None = None
     is_recursive: bool = True
+    include: str = ""
+    exclude: str = ""
+
+    def keeps(self, path: str) -> bool:
+        """Return whether a file is read, by its path below the folder."""
+        return is_kept(path, self.include, self.exclude)
 
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Objects in the values of a chart from elsewhere, which ``place`` gives it.
+    """Objects in the values of a chart from elsewhere, at ``place``.
 
-    ``namespace`` is that of its release.
+    ``namespace`` is that of its release. An ``is_installation`` is an Application of Karpenter's
+    own chart with the values that it gets, for what takes over its settings.
     """
 
     objects: tuple[JsonDict, ...]
     place: Place
     namespace: str
+    is_installation: bool = False
 
 
 class UsedFiles(NamedTuple):
@@ -92,3 +103,8 @@ def values_of(written: str) -> JsonDict:
     documents, findings = parse_documents("values", written.encode())
     data = documents[0].data if documents and not findings else None
     return as_mapping(data)
+
+
+def is_karpenter_chart(name: str) -> bool:
+    """Return whether the name or address of a chart is that of Karpenter's controller."""
+    return name.rstrip("/").rpartition("/")[2] == _KARPENTER

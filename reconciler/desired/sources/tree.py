@@ -7,7 +7,7 @@ a symbolic link that leads out of it.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 FILES_MAX: Final = 5_000
@@ -166,9 +166,12 @@ class CopiedFiles:
 
 
 def manifests_in(
-    tree: Tree, folder: str, *, is_recursive: bool = True
+    tree: Tree, folder: str, is_kept: Callable[[str], bool], is_recursive: bool
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield the YAML and JSON files of a folder, or the file of that path, with their content."""
+    """Yield the YAML and JSON files of a folder, or the file of that path, with their content.
+
+    ``is_kept`` is given a path below the folder.
+    """
     if tree.entries(folder) is None:
         content = tree.read(folder)
         if content is not None:
@@ -178,6 +181,6 @@ def manifests_in(
         is_direct = (posixpath.dirname(path) or ".") == folder
         hidden = any(part.startswith(".") for part in path.split("/"))
         if path.endswith(_SUFFIXES) and not hidden and (is_direct or is_recursive):
-            content = tree.read(path)
+            content = tree.read(path) if is_kept(posixpath.relpath(path, folder)) else None
             if content is not None:
                 yield path, content

@@ -14,7 +14,6 @@ from typing import Final
 from reconciler.desired.migration.controller import ControllerSettings
 from reconciler.desired.migration.release import (
     ChartInstallation,
-    is_chart,
     settings_of_chart,
 )
 from reconciler.desired.sources.embedded import embedded_objects
@@ -23,6 +22,7 @@ from reconciler.desired.sources.requested import (
     ChartRelease,
     Rendering,
     Tool,
+    is_karpenter_chart,
     merge_values,
     values_of,
 )
@@ -54,13 +54,13 @@ def read_release(
     """
     chart = _text(block, "chart", scope)
     values = _values(block, scope)
-    if is_chart(chart):
+    if is_karpenter_chart(chart):
         values = merge_values(values, nest(dict(_parameters(block, scope))))
         yield settings_of_chart(ChartInstallation(values, _text(block, "version", scope)))
     folder = _chart_folder(chart, _text(block, "repository", scope), scope)
     by = f"helm_release {block.labels[-1] if block.labels else ''}"
     if folder is None:
-        objects = list(embedded_objects(values))
+        objects = [found for _, found in embedded_objects(values)]
         yield from objects
         if not objects and _may_make_nodes(block, chart, values):
             yield _elsewhere(by, chart, _text(block, "repository", scope), place)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from reconciler.desired.sources.gitops.generators import (
@@ -20,16 +20,20 @@ from reconciler.desired.sources.gitops.generators import (
 from reconciler.desired.sources.gitops.objects import (
     KUSTOMIZE_FIELDS,
     GitopsObject,
+    GivenValues,
     elsewhere,
     note,
     outside,
     remote_chart,
+    values_in,
 )
 from reconciler.desired.sources.requested import (
     ChartRelease,
+    Embedded,
     Found,
     Rendering,
     UsedFiles,
+    is_karpenter_chart,
     merge_values,
     values_of,
 )
@@ -74,11 +78,7 @@ def _application_source(
     helm, kustomize = as_mapping(source.get("helm")), as_mapping(source.get("kustomize"))
     values = values_of_source(helm)
     if chart:
-        yield UsedFiles(tuple(_values_paths(helm, ".", folder, references)))
-        where = as_text(source.get("repoURL"))
-        yield from remote_chart(
-            entry, (*at, "chart"), chart, where, values, (*at, "helm"), namespace
-        )
+        yield from _chart_from_elsewhere(found, source, at, name, namespace, references)
         return
     try:
         target = join_path(folder, path)
@@ -90,6 +90,8 @@ def _application_source(
         return
     by = f"Argo CD Application {name}"
     values_files = tuple(_values_paths(helm, target, folder, references))
+    if helm.get("ignoreMissingValueFiles") is True:
+        values_files = tuple(file for file in values_files if found.tree.read(file) is not None)
     yield UsedFiles(values_files)
     yield from _values_elsewhere(entry, (*at, "helm"), helm)
     if "plugin" in source:
@@ -106,7 +108,59 @@ def _application_source(
         release=ChartRelease(as_text(helm.get("releaseName")) or name, values_files, parameters),
         namespace=namespace, values=values,
         is_recursive=value_at(source, ("directory", "recurse")) is True,
+        include=as_text(value_at(source, ("directory", "include"))),
+        exclude=as_text(value_at(source, ("directory", "exclude"))),
     )  # fmt: skip
+
+
+def _chart_from_elsewhere(
+    found: GitopsObject, source: JsonDict, at: Pointer, name: str, namespace: str,
+    references: set[str],
+) -> Iterator[Found]:  # fmt: skip
+    """Yield what the values of a chart from elsewhere have, also those in files of ``$ref``."""
+    entry, helm, chart = found.entry, as_mapping(source.get("helm")), as_text(source.get("chart"))
+    referred = [path for path in strings(helm.get("valueFiles")) if path.startswith("$")]
+    files = tuple(_values_paths({"valueFiles": referred}, ".", found.folder, references))
+    yield UsedFiles(files)
+    in_files = [one for path in files for one in _values_in_file(found, path)]
+    inline = (*at, "helm")
+    given = [
+        *in_files,
+        GivenValues(
+            values_of(as_text(helm.get("values"))), lambda _: entry.place((*inline, "values"))
+        ),
+        values_in(entry, (*inline, "valuesObject"), as_mapping(helm.get("valuesObject"))),
+    ]
+    where = as_text(source.get("repoURL"))
+    yield from remote_chart(entry, (*at, "chart"), chart, where, given, namespace)
+    if is_karpenter_chart(chart) and (in_files or entry.kind == "ApplicationSet"):
+        place = in_files[-1].place(()) if in_files else entry.place(())
+        application = _with_values(name, source, given)
+        yield Embedded((application,), place, namespace, is_installation=True)
+
+
+def _with_values(name: str, source: JsonDict, given: Iterable[GivenValues]) -> JsonDict:
+    """Return an Application of a chart with all the values that it gets."""
+    values: JsonDict = {}
+    for one in given:
+        values = merge_values(values, one.data)
+    helm: JsonDict = {"valuesObject": values}
+    if parameters := value_at(source, ("helm", "parameters")):
+        helm["parameters"] = parameters
+    return {
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "Application",
+        "metadata": {"name": name},
+        "spec": {"source": {**source, "helm": helm}},
+    }
+
+
+def _values_in_file(found: GitopsObject, path: str) -> Iterator[GivenValues]:
+    """Yield the values in a file of the repository, none if it is not there or not valid."""
+    content = found.tree.read(path)
+    documents, findings = found.tree.documents(path, content) if content else ([], [])
+    if documents and not findings and isinstance(documents[0].data, dict):
+        yield GivenValues(documents[0].data, documents[0].place)
 
 
 def _argo_overlay(kustomize: JsonDict) -> JsonDict:

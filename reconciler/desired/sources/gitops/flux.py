@@ -14,6 +14,7 @@ from reconciler.desired.sources.gitops.objects import (
     note,
     outside,
     remote_chart,
+    values_in,
 )
 from reconciler.desired.sources.requested import (
     ChartRelease,
@@ -92,11 +93,12 @@ def read_release(found: GitopsObject) -> Iterator[Found]:
     name = as_text(chart.get("chart"))
     kind = value_at(chart, ("sourceRef", "kind"))
     values, unknown = _release_values(found)
+    given = [values_in(entry, ("spec", "values"), values)]
     namespace = as_text(spec.get("targetNamespace")) or entry.namespace
     if kind not in ("GitRepository", None) or not name:
         shown = name or as_text(value_at(spec, ("chartRef", "name"))) or "its chart"
         where = "the Helm repository of its sourceRef"
-        yield from remote_chart(entry, at, shown, where, values, ("spec", "values"), namespace)
+        yield from remote_chart(entry, at, shown, where, given, namespace)
         return
     try:
         target = join_path(found.folder, name)
@@ -105,7 +107,7 @@ def read_release(found: GitopsObject) -> Iterator[Found]:
         return
     if found.tree.entries(target) is None:
         where = "another repository"
-        yield from remote_chart(entry, at, name, where, values, ("spec", "values"), namespace)
+        yield from remote_chart(entry, at, name, where, given, namespace)
         return
     yield from unknown
     files = tuple(posixpath.normpath(posixpath.join(found.folder, f))

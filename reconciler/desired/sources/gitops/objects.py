@@ -6,15 +6,15 @@ in another repository are named in a finding.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.sources.embedded import embedded_objects
-from reconciler.desired.sources.requested import Embedded, Found
+from reconciler.desired.sources.requested import Embedded, Found, merge_values
 from reconciler.desired.sources.work import MeteredTree
-from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict, as_mapping, as_text
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Pointer
@@ -118,23 +118,48 @@ def elsewhere(entry: Entry, pointer: Pointer, path: str) -> Diagnostic:
     return note(entry, pointer, "remote-source", message, hint)
 
 
+class GivenValues(NamedTuple):
+    """Values that a chart gets, and what returns the place of a field in them."""
+
+    data: JsonDict
+    place: Callable[[Pointer], Place]
+
+
+def values_in(entry: Entry, at: Pointer, data: JsonDict) -> GivenValues:
+    """Return the values in a field of an object."""
+    return GivenValues(data, lambda pointer: entry.place((*at, *pointer)))
+
+
 def remote_chart(
-    entry: Entry, at: Pointer, name: str, where: str, values: JsonDict, values_at: Pointer,
-    namespace: str,
-) -> Iterator[Found]:  # fmt: skip
+    entry: Entry, at: Pointer, name: str, where: str, given: Sequence[GivenValues], namespace: str
+) -> Iterator[Found]:
     """Yield the objects in the values of a chart from elsewhere, and that it is not read.
 
-    ``namespace`` is that of its release.
+    Later values take precedence. ``namespace`` is that of its release.
     """
     message = f"chart {quote_value(name)} is in {where} and is not read"
     hint = "vendor it: `helm pull --untar`, or pass the output of `helm template` with -f"
-    objects = tuple(embedded_objects(values))
+    objects = list(_effective_objects(given))
+    for one, place in objects:
+        yield Embedded((one,), place, namespace)
     if objects:
-        yield Embedded(objects, entry.place(values_at), namespace)
         names = ", ".join(
             f"{one.get('kind')} {as_text(value_at(one, ('metadata', 'name')))}"
-            for one in objects[:3]
+            for one, _ in objects[:3]
         )
         message += f", except for objects in its values: {names}"
         message += f" and {len(objects) - 3} more" if len(objects) > 3 else ""
     yield note(entry, at, "remote-source", message, hint)
+
+
+def _effective_objects(given: Sequence[GivenValues]) -> Iterator[tuple[JsonDict, Place]]:
+    """Yield the objects in values that no later values replace, with their places."""
+    merged: JsonDict = {}
+    for values in given:
+        merged = merge_values(merged, values.data)
+    for number, values in enumerate(given):
+        for pointer, one in embedded_objects(values.data):
+            stated = value_at(values.data, pointer)
+            later = (value_at(other.data, pointer) == stated for other in given[number + 1 :])
+            if value_at(merged, pointer) == stated and not any(later):
+                yield one, values.place(pointer)
