@@ -16,7 +16,7 @@ from reconciler.model.text.identifiers import short_commit
 from reconciler.model.text.money import format_dollars, format_forgone_savings
 from reconciler.model.text.times import format_time, timestamp
 from reconciler.plan.render.wording import format_age
-from reconciler.render.cells import Column, Section, SectionRow, Text
+from reconciler.render.cells import Column, Section, SectionRow, Text, group_by
 from reconciler.render.listing import age, verb_tone
 from reconciler.source.resource import LOCK_FILE
 
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
     from reconciler.assembly.inputs.request import StateRequest
     from reconciler.inspection.status import PlanTotals, Status
+    from reconciler.ports.state import Unavailable
 
 _ACTIONS_MAX: Final = 20
 _BLOCKERS_MAX: Final = 12
+_TYPES_MAX: Final = 4
 
 _NAMES: Final = {"types": "instanceTypes", "on-demand": "onDemandPrices", "spot": "spotPrices"}
 _TITLES: Final = {
@@ -196,17 +198,25 @@ def _in_doubt(status: Status) -> Section:
 
 
 def _unavailable(status: Status) -> Section:
-    rows = [
-        (
-            u.instance_type,
-            u.zone,
-            f"{u.capacity_type} {u.reservation_id}".strip(),
-            format_time(u.until),
-            u.code,
-        )
-        for u in status.unavailable
-    ]
+    """Return the unavailable offerings; a zone without capacity is one row."""
+    rows: list[tuple[str, str, str, str, str]] = []
+    for group in group_by(status.unavailable, lambda u: (u.zone, _capacity(u), u.code)):
+        if len(group) > _TYPES_MAX:
+            rows.append((f"{len(group):,} instance types", *_unavailable_cells(group)))
+        else:
+            rows += ((u.instance_type, *_unavailable_cells([u])) for u in group)
     return _table("unavailable", ("unavailable", "zone", "capacity", "until", "code"), rows)
+
+
+def _unavailable_cells(group: Sequence[Unavailable]) -> tuple[str, str, str, str]:
+    """Return what the offerings of one zone share, and when they are tried again."""
+    first, last = (format_time(pick(u.until for u in group)) for pick in (min, max))
+    until = first if first == last else f"{first} to {last}"
+    return group[0].zone, _capacity(group[0]), until, group[0].code
+
+
+def _capacity(offering: Unavailable) -> str:
+    return f"{offering.capacity_type} {offering.reservation_id}".strip()
 
 
 def _format_ages(status: Status, now: datetime) -> str:

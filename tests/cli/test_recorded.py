@@ -8,6 +8,7 @@ import pwd
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,9 +21,12 @@ from reconciler.cli.main import main
 from reconciler.disruption.command import DELETE, REBOOT, REPLACE
 from reconciler.inspection.replies import ChecksReply, CostReply, TopReply
 from reconciler.inspection.status import Status
+from reconciler.model.text.times import format_time
 from reconciler.plan.value.actions import ActionKind
 from reconciler.ports.journal import Verb
-from tests.cli.recorded_fleet import NOW_ARGUMENT, record, the_plan
+from reconciler.ports.state import Unavailable
+from tests.cli.recorded_fleet import NOW, NOW_ARGUMENT, record, the_plan
+from tests.states import open_state
 
 GOLDEN = Path(__file__).parent / "golden" / "recorded"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "web"
@@ -96,6 +100,26 @@ def test_every_format_of_the_status_has_what_the_text_has(
     for text in ("2026-01-03 07:00 UTC", "halted at", "ReservationCapacityExceeded", "47/month"):
         assert text in page
     assert code.format("reconciler resume") in page
+
+
+def test_a_zone_without_capacity_is_one_row_of_the_status(
+    fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """EC2 refuses hundreds of offerings one by one while a zone is full."""
+    record(fleet_folder / ".reconciler")
+    until = [NOW + timedelta(minutes=minutes) for minutes in range(1, 7)]
+    with open_state(f"{fleet_folder}/.reconciler", "web") as state:
+        state.store.put_unavailable(
+            [
+                Unavailable(f"c{n}.large", "eu-central-1c", "spot", at, code="Full")
+                for n, at in enumerate(until, 4)
+            ]
+        )
+    rows = [row.split() for row in run(capsys, "status", ".")[1].splitlines() if "-1c" in row]
+    ends = [format_time(at).split() for at in (until[0], until[-1])]
+    assert rows == [
+        ["6", "instance", "types", "eu-central-1c", "spot", *ends[0], "to", *ends[1], "Full"]
+    ]
 
 
 @pytest.mark.parametrize(
