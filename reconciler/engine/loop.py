@@ -38,7 +38,7 @@ from reconciler.model.errors import (
 from reconciler.model.history import DAY
 from reconciler.model.settings import Settings
 from reconciler.model.text.counting import format_count
-from reconciler.model.text.identifiers import short_commit
+from reconciler.model.text.identifiers import name_revision, short_commit
 from reconciler.placement.work import with_pulse
 from reconciler.plan.plancache import PlanCache
 from reconciler.plan.render.wording import removal_texts
@@ -344,9 +344,7 @@ class _CurrentRevision:
             self._report_problem(describe_error(error), at)
             return before
         if before is None or desired.revision != before.revision or self._problem:
-            self.world.notify(
-                EventKind.REVISION, f"synced to commit {short_commit(desired.revision)}"
-            )
+            self.world.notify(EventKind.REVISION, f"synced to {name_revision(desired.revision)}")
         self._desired, self._fresh_until = desired, now + REREAD_INTERVAL
         if before is None or self._problem:  # a process before this one may have kept a problem
             self._keep_problem(None)

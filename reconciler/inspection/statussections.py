@@ -12,7 +12,7 @@ from reconciler.desired.lock import Lock, read_lock
 from reconciler.inspection.status import PHASES
 from reconciler.model.errors import UnreadableError
 from reconciler.model.text.counting import format_count, format_list
-from reconciler.model.text.identifiers import short_commit
+from reconciler.model.text.identifiers import name_revision
 from reconciler.model.text.money import format_dollars, format_forgone_savings
 from reconciler.model.text.times import format_time, timestamp
 from reconciler.plan.render.wording import format_age
@@ -82,7 +82,7 @@ def _table(
 def _facts(status: Status, now: datetime) -> Iterator[tuple[str, str]]:
     head, problem = status.revision, status.revision_problem
     yield "Fleet:", status.fleet
-    synced = f"synced to commit {short_commit(head.head)} since " if head else "none yet"
+    synced = f"synced to {name_revision(head.head)} since " if head else "none yet"
     yield "Revision:", synced + (format_time(head.since) if head else "")
     if problem is not None:
         since = format_time(problem.since)
