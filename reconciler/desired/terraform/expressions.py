@@ -24,7 +24,6 @@ from reconciler.desired.terraform.functions import (
     to_text,
 )
 from reconciler.desired.terraform.hcl import (
-    DEPTH_MAX,
     DIRECTIVE,
     HclBlock,
     HclError,
@@ -55,7 +54,7 @@ _DECIDING: Final = {"&&": False, "||": True}
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
 _WORDS: Final[Mapping[str, object]] = {"true": True, "false": False, "null": None}
 _TEXT_MAX: Final = 4 * 2**20
-_STEPS_MAX: Final = 100_000
+_DECODING: Final = 4  # how much longer than that of expressions the reading of YAML takes
 
 _COMMON_OUTPUTS: Final[Mapping[str, Sequence[str]]] = {
     "azs": ("azs",),
@@ -72,12 +71,11 @@ _PREFIXED: Final = {"node_iam_role_name": "node_iam_role_use_name_prefix"}
 def evaluate(text: str, scope: ModuleScope) -> Value:
     """Return the value of an expression, ``Unknown`` if it is not known from the files."""
     text, effort = text.strip(), scope.effort
-    effort.steps += 1
-    if effort.depth > DEPTH_MAX or effort.steps > _STEPS_MAX:
+    if not effort.allows(text):
         return Unknown(text)
     effort.depth += 1
     try:
-        return _evaluate(text, scope)
+        return effort.counted(_evaluate(text, scope))
     except _FAULTS:
         return Unknown(text)
     finally:
@@ -362,6 +360,7 @@ def _call(name: str, arguments: Sequence[str], scope: ModuleScope, text: str) ->
     if name in ("yamlencode", "jsonencode"):
         return encode(name, values[0], text)
     if name == "yamldecode":
+        scope.effort.spend(to_text(values[0]), _DECODING)
         return decode(values[0], text)
     return _apply(name, values, text)
 
@@ -487,6 +486,7 @@ def _loop(header: str, body: str, scope: ModuleScope) -> str:
     for key, value in pairs:
         names = {match[1]: value} if match[2] is None else {match[1]: key, match[2]: value}
         inner = scope.with_names(names)
+        scope.effort.spend(body)
         made = render(_directives(body, inner), inner)
         out.append(str(made))
     return "".join(out)

@@ -20,6 +20,11 @@ _SHOWN_MAX: Final = 160
 _ITEMS_MAX: Final = 1_024
 """The most items of a list that a function makes: Terraform's own limit of ``range``."""
 
+_TEXT_MAX: Final = 4 * 2**20
+_COMPARISONS_MAX: Final = 10_000_000
+_CHARACTERS: Final = 64
+"""The characters of a text that count as much as a value."""
+
 T = TypeVar("T")
 
 Value: TypeAlias = object
@@ -48,6 +53,27 @@ class PartialMap(Unknown):
 
     known: Mapping[str, Value]
     rest: Sequence[Unknown]
+
+
+def weigh(value: Value, most: int) -> int:
+    """Return the number of values in a value, or some number above ``most``.
+
+    A part that is there several times counts as often: it is written as often.
+    """
+    weight, rest = 0, [value]
+    while rest and weight <= most:
+        match one := rest.pop():
+            case str():
+                weight += len(one) // _CHARACTERS
+            case PartialMap():
+                rest += (*one.known.values(), *one.rest)
+            case Mapping():
+                weight += len(one)
+                rest += one.values()
+            case list():
+                rest += one
+        weight += 1
+    return weight
 
 
 def plain(value: Value) -> Value:
@@ -105,12 +131,55 @@ def _expect(value: Value, kind: type[T], name: str) -> T:
     return value
 
 
+def _expect_text_of(size: int) -> None:
+    """Check the size of a text before it is made.
+
+    Raises:
+        ValueError: it is too large.
+    """
+    if size > _TEXT_MAX:
+        raise ValueError("a function makes too much text")
+
+
+def _expect_few_comparisons(left: list[Value], right: Value) -> list[Value]:
+    """Return a list with whose items all of another are compared.
+
+    Raises:
+        ValueError: they are too many.
+    """
+    right = _expect(right, list, "a function of sets")
+    if len(left) * len(right) > _COMPARISONS_MAX:
+        raise ValueError("too many items are compared")
+    return right
+
+
+def _intersection(first: Value, *others: Value) -> Value:
+    left = _expect(first, list, "setintersection")
+    for other in others:
+        right = _expect_few_comparisons(left, other)
+        left = [item for item in left if item in right]
+    return _set(left)
+
+
+def _difference(first: Value, second: Value) -> Value:
+    left = _expect(first, list, "setsubtract")
+    right = _expect_few_comparisons(left, second)
+    return _set([item for item in left if item not in right])
+
+
+def _format_each(pattern: Value, items: Value) -> Value:
+    items = _expect(items, list, "formatlist")
+    _expect_text_of(len(str(pattern)) * len(items))
+    return [_format(pattern, item) for item in items]
+
+
 def _concat(*values: Value) -> Value:
     return [item for value in values if isinstance(value, list) for item in value]
 
 
 def _join(separator: Value, items: Value) -> Value:
     items = _expect(items, list, "join")
+    _expect_text_of(len(str(separator)) * len(items))
     return str(separator).join(map(to_text, items))
 
 
@@ -118,12 +187,14 @@ def _replace(value: Value, old: Value, new: Value) -> Value:
     pattern = str(old)
     if len(pattern) > 1 and pattern.startswith("/") and pattern.endswith("/"):
         raise ValueError("a regular expression of a repository is not run")
-    return str(value).replace(pattern, str(new))
+    text, replacement = str(value), str(new)
+    _expect_text_of(text.count(pattern) * len(replacement))
+    return text.replace(pattern, replacement)
 
 
 def _indent(width: Value, value: Value) -> Value:
     width = _expect(width, int, "indent")
-    return str(value).replace("\n", "\n" + " " * min(width, 80))
+    return _replace(value, "\n", "\n" + " " * min(width, 80))
 
 
 def _size(value: Value) -> Value:
@@ -294,9 +365,9 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Value]]] = {
     "chunklist": _chunks,
     "index": lambda items, item: _expect(items, list, "index").index(item),
     "jsondecode": lambda value: json.loads(str(value)),
-    "setintersection": lambda first, *rest: _set([i for i in first if all(i in o for o in rest)]),
+    "setintersection": _intersection,
     "setproduct": _product,
-    "setsubtract": lambda first, second: _set([item for item in first if item not in second]),
+    "setsubtract": _difference,
     "setunion": _union,
     "strcontains": lambda value, part: str(part) in str(value),
     "strrev": lambda value: str(value)[::-1],
@@ -319,7 +390,7 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Value]]] = {
     "contains": _contains,
     "element": _element,
     "endswith": lambda value, end: str(value).endswith(str(end)),
-    "formatlist": lambda pattern, items: [_format(pattern, item) for item in items],
+    "formatlist": _format_each,
     "max": lambda *values: max(values, key=_number),
     "min": lambda *values: min(values, key=_number),
     "nonsensitive": lambda value: value,

@@ -31,9 +31,15 @@ from reconciler.desired.terraform.instances import (
 )
 from reconciler.desired.terraform.releases import read_release
 from reconciler.desired.terraform.rendered import left_out_parts, templates_in_locals
-from reconciler.desired.terraform.scope import ListFiles, ModuleCall, ModuleScope, ReadFile
-from reconciler.desired.terraform.types import defaults_of, with_defaults
-from reconciler.desired.terraform.variables import values_files
+from reconciler.desired.terraform.scope import (
+    ListFiles,
+    ModuleCall,
+    ModuleScope,
+    ReadFile,
+    TotalWork,
+)
+from reconciler.desired.terraform.types import defaults_of
+from reconciler.desired.terraform.variables import read_values, set_variable, values_files
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.text.quoting import quote_value
@@ -140,12 +146,13 @@ def find_objects(
     """
     found = FoundObjects()
     modules = _parse_modules(files, found)
-    scopes = {folder: _scope_of(folder, blocks, read) for folder, blocks in modules.items()}
+    total = TotalWork()
+    scopes = {folder: _scope_of(total.scope(folder, read), b) for folder, b in modules.items()}
     chosen = values_files(values, modules, prefer)
     found.findings += chosen.findings
     for folder, paths in chosen.by_module.items():
         for path in paths:
-            _read_values(path, scopes[folder])
+            read_values(path, scopes[folder])
     assumed = [
         finding
         for folder, blocks in modules.items()
@@ -169,37 +176,19 @@ def _not_terraform(path: str, error: Exception) -> Diagnostic:
     return Diagnostic(Severity.WARNING, "left-out", message, Place(path, 1, 1))
 
 
-def _scope_of(folder: str, blocks: Mapping[str, HclBlock], read: ReadFile) -> ModuleScope:
-    scope = ModuleScope(folder, read)
+def _scope_of(scope: ModuleScope, blocks: Mapping[str, HclBlock]) -> ModuleScope:
     for file in blocks.values():
         for block in file.blocks:
             _add_definition(block, scope)
     return scope
 
 
-def _read_values(path: str, scope: ModuleScope) -> None:
-    """Give the variables of a module the values in a file; one that cannot be read has none."""
-    text = scope.read(path)
-    try:
-        stated = parse_hcl(text or "").attributes
-    except (HclError, RecursionError):
-        return
-    for name, attribute in stated.items():
-        _set_variable(scope, name, evaluate(attribute.text, ModuleScope(scope.folder, scope.read)))
-
-
-def _set_variable(scope: ModuleScope, name: str, value: Value) -> None:
-    """Give a variable a value, with the defaults of its type."""
-    scope.unset.pop(name, None)
-    scope.variables[name] = with_defaults(scope.types.get(name, ""), value, scope)
-
-
 def _add_variable(name: str, named: Mapping[str, Attribute], scope: ModuleScope) -> None:
     """Add a variable with its default; of an object that has none, what its type gives it."""
     scope.types[name] = named.get("type", _NONE).text
-    value = evaluate(named.get("default", _NONE).text, ModuleScope(scope.folder, scope.read))
+    value = evaluate(named.get("default", _NONE).text, scope.without_values())
     if "default" in named and value not in (None, ""):
-        _set_variable(scope, name, value)
+        set_variable(scope, name, value)
     elif "default" in named:
         scope.unset[name] = value
     elif stated := defaults_of(scope.types[name], scope):
@@ -270,7 +259,7 @@ def _pass_arguments(
             for name, attribute in block.attributes.items():
                 value = evaluate(attribute.text, scope)
                 if not isinstance(value, Unknown) or name not in scopes[target].variables:
-                    _set_variable(scopes[target], name, value)
+                    set_variable(scopes[target], name, value)
 
 
 class _Evaluated(NamedTuple):

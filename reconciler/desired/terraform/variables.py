@@ -10,6 +10,11 @@ import posixpath
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from reconciler.desired.terraform.expressions import evaluate
+from reconciler.desired.terraform.functions import Value
+from reconciler.desired.terraform.hcl import HclError, parse_hcl
+from reconciler.desired.terraform.scope import ModuleScope
+from reconciler.desired.terraform.types import with_defaults
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.text.paths import is_below
 
@@ -77,3 +82,20 @@ def _several(folder: str, files: Sequence[str]) -> Diagnostic:
     example = next((path for path in files if "prod" in path), files[0])
     hint = f"none is used; name one with --prefer {example}"
     return Diagnostic(Severity.WARNING, SEVERAL, message, Place(files[0], 1, 1), hint=hint)
+
+
+def read_values(path: str, scope: ModuleScope) -> None:
+    """Give the variables of a module the values in a file; one that cannot be read has none."""
+    text = scope.read(path)
+    try:
+        stated = parse_hcl(text or "").attributes
+    except (HclError, RecursionError):
+        return
+    for name, attribute in stated.items():
+        set_variable(scope, name, evaluate(attribute.text, scope.without_values()))
+
+
+def set_variable(scope: ModuleScope, name: str, value: Value) -> None:
+    """Give a variable a value, with the defaults of its type."""
+    scope.unset.pop(name, None)
+    scope.variables[name] = with_defaults(scope.types.get(name, ""), value, scope)
