@@ -38,6 +38,7 @@ from reconciler.model.kubernetes.cluster import (
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
 )
+from reconciler.model.kubernetes.eviction import check_amount
 from reconciler.model.kubernetes.metadata import Condition, HasMetadata, LabelSelector, Metadata
 from reconciler.model.kubernetes.node import CSINode, Node, NodeStatus, csi_node
 from reconciler.model.kubernetes.pod import NodeSelectorExpression, Pod, PodSpec, PodStatus
@@ -268,6 +269,8 @@ def _check(item: Any) -> None:
         case PodDisruptionBudget():
             _check_times(item.metadata)
             _check_selector(item.spec.selector)
+            check_amount(item.spec.min_available)
+            check_amount(item.spec.max_unavailable)
         case DaemonSet():  # placement counts it on every node where its affinity is unreadable
             _check_times(item.metadata)
             _check_selectors(item.spec.template.spec)

@@ -261,6 +261,23 @@ def test_an_unreadable_pod_disruption_budget_protects_its_namespace(
     assert len(seen.findings) == 1
 
 
+@attack(Threat.EXHAUSTION, "a PodDisruptionBudget with a number that no API server accepts")
+@pytest.mark.parametrize("amount", ["two", "", "%", "-1", -1, "1_0", "٢%", "1.5", "9" * 5000])
+@pytest.mark.parametrize("name", ["minAvailable", "maxUnavailable"])
+def test_a_budget_with_an_unreadable_number_protects_its_namespace(
+    name: str, amount: int | str
+) -> None:
+    """Guard: ``check_amount``."""
+    budget = a_budget({"matchLabels": {"app": "other"}})
+    budget["spec"] |= {"minAvailable": None, "maxUnavailable": None, name: amount}
+    seen = snapshot_of(a_node("n1"), a_pod("web-0", node="n1"), budget)
+    [protecting] = seen.pod_disruption_budgets
+    assert protecting.selects(seen.pods[0])
+    assert protecting.is_fully_blocking
+    [finding] = seen.findings
+    assert "is not a number of pods" in finding.message
+
+
 def test_a_corrected_object_is_read_again() -> None:
     reader = SnapshotReader()
 

@@ -6,6 +6,7 @@ terminator (``pkg/controllers/node/termination/terminator``).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import islice
@@ -15,8 +16,10 @@ from reconciler.model.kubernetes.cluster import PodDisruptionBudget
 from reconciler.model.kubernetes.controllers import grace_period, is_replaced_at_once
 from reconciler.model.kubernetes.metadata import is_true
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.text.quoting import quote_value
 
 _CRITICAL_PRIORITY: Final = 2_000_000_000
+_AMOUNT: Final = re.compile(r"[0-9]{1,9}%?", re.ASCII)
 _CRITICAL_CLASSES: Final = ("system-cluster-critical", "system-node-critical")
 
 
@@ -125,8 +128,19 @@ def may_evict(pod: Pod, budgets: Sequence[PodDisruptionBudget], pods: Sequence[P
     return disruptions_allowed(budget, pods) > 0
 
 
+def check_amount(value: int | str | None) -> None:
+    """Check what the API server checks of ``minAvailable`` and ``maxUnavailable``.
+
+    Raises:
+        ValueError: it is not a number of pods, and not a percentage.
+    """
+    if value is None or (isinstance(value, int) and value >= 0):
+        return
+    if isinstance(value, int) or _AMOUNT.fullmatch(value) is None:
+        raise ValueError(f"{quote_value(value)} is not a number of pods (examples: 1, 50%)")
+
+
 def _resolve_amount(value: int | str, total: int) -> int:
     if isinstance(value, int):
         return value
-    text = value.strip()
-    return -(-total * int(text[:-1]) // 100) if text.endswith("%") else int(text)
+    return -(-total * int(value[:-1]) // 100) if value.endswith("%") else int(value)
