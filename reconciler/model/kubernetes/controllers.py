@@ -14,6 +14,10 @@ from reconciler.model.kubernetes.pod import Pod
 DEFAULT_GRACE_S: Final = 30
 """The ``terminationGracePeriodSeconds`` of a pod that states none."""
 
+_GRACE_MAX_S: Final = 100 * 365 * 86400
+"""The longest grace period that counts. An API server accepts any number of 64 bits, which can be
+neither added to a time nor subtracted from one."""
+
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 """The characters of generated names (``k8s.io/apimachinery/pkg/util/rand``)."""
 _LENGTH: Final = 5
@@ -21,9 +25,14 @@ _GENERATING: Final = ("ReplicaSet", "Job")
 
 
 def grace_period(pod: Pod) -> timedelta:
-    """Return how long a pod may take to terminate; until then it uses its node."""
+    """Return how long a pod may take to terminate; until then it uses its node.
+
+    A negative number counts as one second, as in Kubernetes.
+    """
     seconds = pod.spec.termination_grace_period_seconds
-    return timedelta(seconds=DEFAULT_GRACE_S if seconds is None else seconds)
+    if seconds is None:
+        return timedelta(seconds=DEFAULT_GRACE_S)
+    return timedelta(seconds=min(seconds, _GRACE_MAX_S) if seconds >= 0 else 1)
 
 
 def is_replaced_at_once(pod: Pod) -> bool:
