@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from reconciler.model.diagnostics import Diagnostic, Severity
@@ -12,6 +12,8 @@ from reconciler.source.resource import AUTO_MODE, Resource
 from reconciler.source.schema import value_at
 
 CODE: Final = "auto-mode"
+_LABEL: Final = "eks-label"
+"""The finding on a label that only EKS sets."""
 _GROUP: Final[Pointer] = ("spec", "template", "spec", "nodeClassRef", "group")
 _NAMES_MAX: Final = 5
 
@@ -29,7 +31,18 @@ def unsupported_classes(
     message = f"node classes of {AUTO_MODE} (EKS Auto Mode) are not supported"
     message += f"; NodePools without nodes in this plan: {names}{more}" if pools else ""
     hint = (
-        "write an EC2NodeClass, refer to it, and use labels of karpenter.k8s.aws; "
-        "`reconciler init --from` does this"
+        "for nodes of Karpenter, write an EC2NodeClass, refer to it, and use labels of "
+        "karpenter.k8s.aws; `reconciler init --from` does this"
     )
     yield Diagnostic(Severity.WARNING, CODE, message, first.place(()), hint=hint)
+
+
+def without_selected_labels(found: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """Return the findings without those on labels that pods select and EKS sets, if it has nodes.
+
+    Without EKS Auto Mode nothing launches a node for such pods.
+    """
+    every = list(found)
+    if not any(one.code == CODE for one in every):
+        return every
+    return [one for one in every if one.code != _LABEL or ".requirements[" in str(one.path)]

@@ -88,6 +88,7 @@ class Fleet:
 
     Of the lock, only the entries that still match the objects are included. ``config_lines`` and
     ``lock_lines`` are the lines of their fields by dotted path. ``policies`` are in the config.
+    ``auto_mode`` are the classes of EKS Auto Mode, which a plan only compares.
     """
 
     node_pools: tuple[Resource, ...] = ()
@@ -102,6 +103,7 @@ class Fleet:
     config_lines: Mapping[str, int] = field(default_factory=dict)
     lock_lines: Mapping[str, int] = field(default_factory=dict)
     policies: tuple[Policy, ...] = ()
+    auto_mode: Mapping[str, JsonDict] = field(default_factory=dict)
 
     @property
     def resources(self) -> tuple[Resource, ...]:
@@ -162,7 +164,8 @@ def read_fleet(
     reader.finish(allow_empty=allow_empty, is_complete=is_complete)
     if advise is not None:
         reader.add_advice(advise)
-    return reader.fleet(), findings_to_report(reader.diagnostics)
+    found = automode.without_selected_labels(reader.diagnostics)
+    return reader.fleet(), findings_to_report(found)
 
 
 class _FleetReader:
@@ -467,4 +470,5 @@ class _FleetReader:
             config_lines=self.config_lines,
             lock_lines=self.lock_lines,
             policies=self.policies,
+            auto_mode={f"{e.kind} {e.name}": e.pruned_data for e in self.auto_mode},
         )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from reconciler.plan.automode import is_auto_mode
 from reconciler.plan.make.costs import offer_changes, offers_of
 from reconciler.plan.make.decide import Phase, ignore_phase
 from reconciler.plan.make.facts import BaseCost, Facts
@@ -54,6 +55,7 @@ def gather_facts(
         return facts
     from reconciler.plan.rest.compare import compare_with_base
     from reconciler.plan.rest.offers import offer_risks
+    from reconciler.plan.rest.requested import auto_mode_change
     from reconciler.plan.rest.risks import risks_of, with_list_costs
 
     pair = RevisionPair(base=inputs.against, head=inputs)
@@ -61,9 +63,13 @@ def gather_facts(
         at_rest, base = compare_with_base(pair)
     at_rest = with_list_costs(at_rest, pair, facts.changes)
     offers: Mapping[str, OffersChange] = {}
-    risks = risks_of(pair, facts.changes, at_rest)
+    risks = (*auto_mode_change(pair, facts.changes), *risks_of(pair, facts.changes, at_rest))
     if facts.changes:
         before, after = launch_types(inputs.against).every, facts.types.every
+        before, after = (
+            tuple(pool for pool in side if not is_auto_mode(pool.node_pool))
+            for side in (before, after)
+        )
         offers = offer_changes(offers_of(before), offers_of(after))
         risks += tuple(offer_risks(inputs, facts.changes, before, after))
     return replace(

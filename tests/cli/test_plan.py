@@ -382,6 +382,7 @@ def test_a_change_names_those_who_pay_for_it(plan, repository: Path, by: str | N
     (repository / "other.yaml").write_text(other)
     commit_all(repository)
     (repository / "other.yaml").write_text(other.replace("replicas: 3", "replicas: 9"))
+    (repository / "app.yaml").write_text(DEPLOYMENT.replace("replicas: 3", "replicas: 5"))
     commit_all(repository)
     words = () if by is None else ("--by", by)
 
@@ -699,7 +700,7 @@ def test_a_change_of_unread_files_alone_is_unknown_without_workloads(
     (repository / "main.tf").write_text("after")
     commit_all(repository)
     first, line = json.loads(plan("-o", "json", "--base", "HEAD~1").out)["summary"]["text"]
-    assert first == "Effect of this change unknown: only files change that are not read."
+    assert first == "Effect of this change unknown: it only changes what a plan does not read."
     assert line.startswith('"main.tf" changes, which no plan reads: ')
 
 

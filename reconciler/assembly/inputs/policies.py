@@ -12,7 +12,7 @@ from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.errors import ReconcilerError, UsageError
 from reconciler.model.text.nearest import did_you_mean
 from reconciler.plan.policies import binding_policies, judge_policies
-from reconciler.plan.render.headline import changes_nothing, is_cost_unknown, unknown_cost_reason
+from reconciler.plan.render.unknown import changes_nothing, is_cost_unknown, unknown_cost_reason
 from reconciler.plan.render.verdicts import full_verdict_of
 
 if TYPE_CHECKING:

@@ -196,10 +196,10 @@ def _plan_fleet(request: FleetRequest, stem: str, options: ReviewRequest, findin
     from reconciler.assembly.inputs import planfile, policies
     from reconciler.backtest.change import with_backtest
     from reconciler.plan.planning import plan_of
-    from reconciler.plan.render.headline import is_new_fleet
     from reconciler.plan.render.html import render_html
     from reconciler.plan.render.markdown import render_markdown
     from reconciler.plan.render.summary import summary_of
+    from reconciler.plan.render.unknown import is_new_fleet
     from reconciler.simulate.planinputs import read_inputs
 
     timings = Timings(lambda _: None)

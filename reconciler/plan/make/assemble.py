@@ -212,11 +212,13 @@ def unschedulable_pods(
     placement: Placement | None,
     virtual: Collection[str] = frozenset(),
     unready: Sequence[Rejection] = (),
+    others: Collection[str] = frozenset(),
 ) -> tuple[UnschedulablePod, ...]:
     """Return the unschedulable pods by name, each with the reasons of every pool.
 
     They include pods that wait for reserved capacity, which the next pass tries again. ``unready``
-    are the reasons why NodePools launch nothing for any pod.
+    are the reasons why NodePools launch nothing for any pod. ``others`` get their nodes from
+    somebody else.
     """
     if placement is None:
         return ()
@@ -224,8 +226,15 @@ def unschedulable_pods(
     return tuple(
         UnschedulablePod(pod=pod, reasons=tuple(map(_reason, _with_unready(rejections, unready))))
         for pod, rejections in sorted(unplaced.items())
-        if pod not in virtual
+        if pod not in virtual and pod not in others
     )
+
+
+def unplaced_pods(placement: Placement | None) -> frozenset[str]:
+    """Return the pods without a place, whatever the reason."""
+    if placement is None:
+        return frozenset()
+    return frozenset({*placement.deferred, *placement.unschedulable})
 
 
 def _with_unready(

@@ -30,7 +30,7 @@ from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.nodes.daemons import unreadable_daemon_sets
 from reconciler.placement.question import DroppedPreferences
 from reconciler.placement.work import WorkLimit
-from reconciler.plan.render.headline import NO_WORKLOADS
+from reconciler.plan.render.unknown import NO_WORKLOADS
 from reconciler.plan.render.wording import format_pods, format_price_source
 from reconciler.plan.value.actions import BlockedNode, PlannedCommand
 from reconciler.plan.value.nodes import PlannedNodeClaim

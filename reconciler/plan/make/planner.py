@@ -19,6 +19,7 @@ from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.decision.waiting import Blocker, DeferredClaim
 from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.static import static_claims
+from reconciler.plan.automode import auto_mode_findings, is_auto_mode, left_to_auto_mode
 from reconciler.plan.make import assemble, findings
 from reconciler.plan.make.actions import (
     Namer,
@@ -134,6 +135,7 @@ def _plan_of(facts: Facts, decisions: Decisions, outcome: PlanOutcome, cost: Cos
         if b.node not in disrupted  # a method rejected it, and another one selects it
         and (b.node, b.reason) not in waiting  # it is listed once, with what it waits for
     )
+    left = left_to_auto_mode(facts.cluster.pending, facts.pools)
     return Plan(
         fleet=facts.settings.fleet,
         at=facts.now,
@@ -147,7 +149,7 @@ def _plan_of(facts: Facts, decisions: Decisions, outcome: PlanOutcome, cost: Cos
         node_claims=claims,
         placements=placements.placed_pods(),
         unschedulable=assemble.unschedulable_pods(
-            decisions.placement, facts.virtual, facts.types.unready
+            decisions.placement, facts.virtual, facts.types.unready, left
         ),
         headroom=_headroom(facts, placements, decisions),
         drift=drifted,
@@ -167,6 +169,11 @@ def _plan_of(facts: Facts, decisions: Decisions, outcome: PlanOutcome, cost: Cos
             *_overdue_findings(facts, drifted, commands, blocked, decisions.deferred),
             *_findings(facts, decisions, claims),
             *findings.uninitialized_findings(facts, outcome.nodes),
+            *auto_mode_findings(
+                sorted(left & assemble.unplaced_pods(decisions.placement)),
+                facts.pools,
+                has_base=change is not None,
+            ),
         ),
         lock=facts.lock,
         node_classes=launch_classes(
@@ -208,7 +215,8 @@ def outcome_of(facts: Facts, decisions: Decisions, static: Iterable[PlannedClaim
     )
     nodes = owned_nodes(facts.cluster, facts.types.by_name, facts.catalog, drains)
     unlaunched = _unlaunched_claims(facts, commands, images)
-    cost = cost_of([p.name for p in facts.pools], nodes, commands, claims, unlaunched)
+    names = [pool.name for pool in facts.pools if not is_auto_mode(pool)]
+    cost = cost_of(names, nodes, commands, claims, unlaunched)
     return PlanOutcome(placements, claims, commands, nodes, unlaunched, cost)
 
 

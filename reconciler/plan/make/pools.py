@@ -356,7 +356,8 @@ def _unready_finding(pool: NodePool, facts: LaunchFacts) -> PlanFinding | None:
             pool, "nodeclass-not-ready", f"{ref.kind} {ref.name} is not ready"
         )
     if ref.group == AUTO_MODE:
-        return _cannot_launch_finding(pool, _AUTO_MODE_CODE, f"{AUTO_MODE} is not supported")
+        why = "AWS launches its nodes (EKS Auto Mode), and a plan does not forecast them"
+        return _cannot_launch_finding(pool, _AUTO_MODE_CODE, why)
     if node_class is None and not facts.any_class:
         missing = f"{ref.kind or 'node class'} {ref.name} not found in the fleet folder"
         return _cannot_launch_finding(pool, "missing-nodeclass", missing)

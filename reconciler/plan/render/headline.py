@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -18,26 +17,29 @@ from reconciler.model.text.money import (
     monthly_difference,
 )
 from reconciler.model.text.quoting import without_backticks
+from reconciler.plan.render.unknown import (
+    AUTO_MODE_COST,
+    AUTO_MODE_PODS,
+    BUDGET,
+    changed_offers_phrase,
+    changes_nothing,
+    has_invalid_base,
+    has_unread_files,
+    has_unread_workloads,
+    is_cost_unknown,
+    is_new_fleet,
+    only_budgets_change,
+    requests_phrase,
+    unknown_cost_reason,
+)
 from reconciler.plan.render.unplaced import stranded_pods, unschedulable_pods
 from reconciler.plan.render.verdicts import forbidding_phrase
 from reconciler.plan.value.actions import ActionKind
 from reconciler.plan.value.costs import DRAINING, AtRest, sum_pools
-from reconciler.plan.value.nodes import OfferedTypes, OffersChange
 from reconciler.plan.value.plan import Plan
 from reconciler.plan.value.ranges import CostDifference
 
 CANNOT_SCHEDULE: Final = "cannot be scheduled"
-
-NO_WORKLOADS: Final = "no workloads and no snapshot"
-"""Why a cost is not known."""
-
-_BUDGET: Final = "PodDisruptionBudget"
-
-WORKLOAD_KINDS: Final = frozenset(
-    {"CronJob", "DaemonSet", "Deployment", "Job", "Pod", "PodDisruptionBudget", "ReplicaSet"}
-    | {"StatefulSet"}
-)
-"""Kinds of files that a plan does not read beside a cluster, which has its own."""
 
 _NO_EFFECT: Final = "This change has no effect on cost"
 _NO_EFFECT_NOW: Final = "This change has no effect on the cost of the fleet as it is now"
@@ -54,124 +56,12 @@ def headline(plan: Plan) -> str:
     return f"{'; '.join(filter(None, (*facts, forbidding_phrase(plan))))}."
 
 
-def has_invalid_base(plan: Plan) -> bool:
-    """Return whether there is a base, and it cannot be planned."""
-    return any(finding.code == "base-invalid" for finding in plan.diagnostics)
-
-
-def is_new_fleet(plan: Plan) -> bool:
-    """Return whether there is a base, and it has no NodePool of the fleet."""
-    return any(finding.code == "fleet-new" for finding in plan.diagnostics)
-
-
-def is_cost_unknown(plan: Plan) -> bool:
-    """Return whether there are no workloads, not even recorded ones, to tell the cost from.
-
-    Nor is the cost of a change known that is one of workloads, beside a cluster with other ones.
-    """
-    if plan.backtest is not None:
-        return False
-    if any(finding.code == "workloads-unknown" for finding in plan.diagnostics):
-        return True
-    if only_budgets_change(plan):
-        return False
-    return _has_unread_workloads(plan) and all(c.kind in WORKLOAD_KINDS for c in plan.changes)
-
-
-def changes_nothing(plan: Plan) -> bool:
-    """Return whether the fleet is that of its base, so that it costs the same, whatever that is."""
-    return not (plan.at_rest is None or plan.changes or plan.offers or is_new_fleet(plan))
-
-
-def only_budgets_change(plan: Plan) -> bool:
-    """Return whether PodDisruptionBudgets change and nothing else, beside a cluster with its own.
-
-    No node is launched or removed for them, but they decide when nodes may be replaced.
-    """
-    return _has_unread_workloads(plan) and {c.kind for c in plan.changes} == {_BUDGET}
-
-
-def _has_unread_workloads(plan: Plan) -> bool:
-    return any(finding.code == "change-not-included" for finding in plan.diagnostics)
-
-
-def _has_unread_files(plan: Plan) -> bool:
-    return any(finding.code == "change-not-read" for finding in plan.diagnostics)
-
-
-def unknown_cost_reason(plan: Plan) -> str:
-    """Return why the cost of a plan is not known."""
-    if _has_unread_workloads(plan):
-        return "only workloads change, and the pods are those observed"
-    return NO_WORKLOADS
-
-
-def _requests_phrase(plan: Plan) -> str:
-    """Return what changed workloads request, which is all that is known of their cost."""
-    found = (f.message for f in plan.diagnostics if f.code == "change-of-requests")
-    return without_backticks(next(found, ""))
-
-
-def _offers_phrase(plan: Plan) -> str:
-    """Return what a change does to the offerings of the NodePool that it narrows most."""
-    if not plan.offers:
-        return "the instance types of NodePools and their prices do not change"
-    return offers_phrase(plan, plan.offers)
-
-
-def offers_phrase(plan: Plan, offers: Mapping[str, OffersChange]) -> str:
-    """Return what a change does to the offerings of the one of some NodePools it narrows most."""
-    name, change = min(offers.items(), key=lambda pair: _types_left(pair[1]))
-    before, after = change.sides
-    op = next((c.op for c in plan.changes if (c.kind, c.name) == ("NodePool", name)), "")
-    pool = f"NodePool {without_backticks(name)}"
-    if op == "delete":
-        return f"{pool} is deleted, with its nodes{_other_pools(offers)}"
-    if before.types and not after.types:
-        return f"{pool} can launch no node any more{_other_pools(offers)}"
-    if op == "create":
-        pool = f"new {pool}"
-    types = format_count(after.types, "instance type")
-    prices = list(dict.fromkeys(map(format_vcpu_price, (before, after))))
-    if not before.types:
-        prices = prices[1:]  # those of a new NodePool
-    elif before.types != after.types:
-        types = f"{before.types:,} → {types}"
-    has_price = len(prices) > 1 or not before.types
-    price = f", cheapest vCPU {' → '.join(prices)} a month" if has_price and prices else ""
-    return f"{pool}: {types}{price}{_other_pools(offers)}"
-
-
-def _other_pools(offers: Mapping[str, OffersChange]) -> str:
-    """Return how many other NodePools have other instance types or prices than before."""
-    others = len(offers) - 1
-    return f" (and {format_count(others, 'other NodePool')})" if others else ""
-
-
-def _types_left(change: OffersChange) -> float:
-    before, after = change.sides
-    return after.types / before.types if before.types else 1.0
-
-
-def format_vcpu_price(offers: OfferedTypes) -> str:
-    """Return the cheapest price of a vCPU for a month."""
-    return "none" if offers.per_vcpu is None else f"${offers.per_vcpu * HOURS_A_MONTH:,.2f}"
-
-
 def _change_facts(plan: Plan) -> list[str]:
     """Return the cost of a change, the nodes before and after it, and the pods that it breaks."""
     change = plan.at_rest
     assert change is not None, "the caller has seen one"
     if is_cost_unknown(plan):
-        if changes_nothing(plan):
-            if _has_unread_files(plan):
-                return ["Effect of this change unknown: only files change that are not read"]
-            return ["This change has no effect: no object of the fleet changes"]
-        unknown = f"Cost unknown: {unknown_cost_reason(plan)}"
-        if is_new_fleet(plan):
-            unknown = f"New fleet of unknown cost: {unknown_cost_reason(plan)}"
-        more = _requests_phrase(plan) if _has_unread_workloads(plan) else _offers_phrase(plan)
-        return [unknown, more]
+        return _unknown_facts(plan, change)
     if is_new_fleet(plan):
         return _new_fleet_facts(plan, change)
     if only_budgets_change(plan):
@@ -198,9 +88,45 @@ def _change_facts(plan: Plan) -> list[str]:
         _stranded_phrase(plan),
         _stuck_phrase(change),
         _unknown_replacement(plan),
-        "changed workloads not included" if _has_unread_workloads(plan) else "",
-        "changed files not included" if _has_unread_files(plan) else "",
+        _auto_mode_phrase(plan),
+        "changed workloads not included" if has_unread_workloads(plan) else "",
+        "changed files not included" if has_unread_files(plan) else "",
     ]
+
+
+def _unknown_facts(plan: Plan, change: AtRest) -> list[str]:
+    """Return why the cost of a change is not known, and what is known of it."""
+    if changes_nothing(plan):
+        if has_unread_files(plan):
+            return ["Effect of this change unknown: it only changes what a plan does not read"]
+        return ["This change has no effect: no object of the fleet changes"]
+    unknown = f"Cost unknown: {unknown_cost_reason(plan)}"
+    if is_new_fleet(plan):
+        unknown = f"New fleet of unknown cost: {unknown_cost_reason(plan)}"
+    if any(finding.code == AUTO_MODE_COST for finding in plan.diagnostics):
+        return [unknown, requests_phrase(plan), *_karpenter_facts(plan, change)]
+    more = requests_phrase(plan) if has_unread_workloads(plan) else changed_offers_phrase(plan)
+    return [unknown, more]
+
+
+def _karpenter_facts(plan: Plan, change: AtRest) -> list[str]:
+    """Return what a change costs beside the nodes of EKS Auto Mode, if there are others."""
+    if not (change.before.nodes or change.after.nodes):
+        return []
+    cost = _cost_phrase(change).removeprefix("This change: ")
+    return [
+        f"other nodes: {'no effect on cost' if cost == _NO_EFFECT else cost}",
+        _nodes_change(change),
+        _pods_phrase(change),
+        _stranded_phrase(plan),
+        _stuck_phrase(change),
+    ]
+
+
+def _auto_mode_phrase(plan: Plan) -> str:
+    """Return that the nodes of pods are not included, because AWS launches them."""
+    is_left = any(finding.code == AUTO_MODE_PODS for finding in plan.diagnostics)
+    return "nodes of EKS Auto Mode not included" if is_left else ""
 
 
 def _new_fleet_facts(plan: Plan, change: AtRest) -> list[str]:
@@ -225,7 +151,7 @@ def _new_fleet_facts(plan: Plan, change: AtRest) -> list[str]:
 def _budget_facts(plan: Plan) -> list[str]:
     """Return that only evictions change, and the budgets that allow none any more."""
     closed = sum(f.code == "change-blocks-evictions" for f in plan.diagnostics)
-    blocks = f"{format_count(closed, _BUDGET)} then {'allows' if closed == 1 else 'allow'}"
+    blocks = f"{format_count(closed, BUDGET)} then {'allows' if closed == 1 else 'allow'}"
     return [
         "This change only limits evictions, and launches and removes no node by itself",
         f"{blocks} no eviction" if closed else "",
@@ -411,7 +337,8 @@ def _plan_facts(plan: Plan) -> list[str]:
         return ["Cost of this change unknown: its base has no plan"]
     pods = len(unschedulable_pods(plan))
     done = f"New fleet. {first_pass(plan)}" if is_new_fleet(plan) else first_pass(plan)
-    return [done, f"{format_count(pods, 'pod')} {CANNOT_SCHEDULE}" if pods else ""]
+    lost = f"{format_count(pods, 'pod')} {CANNOT_SCHEDULE}" if pods else ""
+    return [done, lost, _auto_mode_phrase(plan)]
 
 
 def first_pass(plan: Plan) -> str:

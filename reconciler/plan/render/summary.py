@@ -23,20 +23,22 @@ from reconciler.model.text.times import format_time
 from reconciler.plan.render.headline import (
     CANNOT_SCHEDULE,
     ActionCounts,
-    changes_nothing,
     cost_change,
     count_actions,
     deletes_every_pool,
     first_pass,
-    has_invalid_base,
     headline,
-    is_cost_unknown,
-    is_new_fleet,
-    offers_phrase,
     shown_change,
 )
 from reconciler.plan.render.risks import risk_lines
 from reconciler.plan.render.stuck import stuck_lines
+from reconciler.plan.render.unknown import (
+    changes_nothing,
+    has_invalid_base,
+    is_cost_unknown,
+    is_new_fleet,
+    offers_phrase,
+)
 from reconciler.plan.render.unplaced import (
     has_nodes,
     pods_placed_later,

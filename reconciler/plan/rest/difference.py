@@ -29,6 +29,8 @@ from reconciler.observed.allocation import (
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.question import LaunchPool
 from reconciler.placement.scheduler import Scheduler
+from reconciler.plan.automode import left_to_auto_mode
+from reconciler.plan.make.assemble import unplaced_pods
 from reconciler.plan.make.costs import sum_dollars
 from reconciler.plan.rest.continuation import RestResult
 from reconciler.plan.rest.world import (
@@ -133,10 +135,9 @@ def _pool_sides(rest: RestResult) -> dict[str, PoolAtRest]:
 def waiting_pods(rest: RestResult) -> tuple[str, ...]:
     """Return the pods that are still unschedulable at the end."""
     placement = rest.decisions.placement
-    if placement is None:
-        return ()
-    waiting = {pod.key for pod in rest.world.cluster.pending}
-    return tuple(sorted(waiting & (placement.unschedulable.keys() | placement.deferred.keys())))
+    pending = rest.world.cluster.pending
+    waiting = {pod.key for pod in pending} - left_to_auto_mode(pending, rest.facts.pools)
+    return tuple(sorted(waiting & unplaced_pods(placement)))
 
 
 def _waiting_reasons(rest: RestResult) -> tuple[UnscheduledPods, ...]:

@@ -16,6 +16,7 @@ from reconciler.model.text.counting import format_count
 from reconciler.placement.nodes.static import static_claims
 from reconciler.placement.pods.pending import pods_to_place
 from reconciler.placement.question import Question
+from reconciler.plan.automode import left_to_auto_mode
 from reconciler.plan.make.assemble import unschedulable_pods
 from reconciler.plan.make.decide import lazy_scheduler
 from reconciler.plan.make.facts import Facts
@@ -67,7 +68,8 @@ def place_all(facts: Facts, occasion: str) -> tuple[FleetAtMaximum, tuple[Unsche
         placement = scheduler.place(Question(pods=pending))
     static = static_claims(facts.types.ready, facts.cluster, facts.settings, salt=facts.salt)
     cost = outcome_of(facts, Decisions(placement=placement), static).cost
-    unplaced = unschedulable_pods(placement, facts.virtual, facts.types.unready)
+    left = left_to_auto_mode(pending, facts.pools)
+    unplaced = unschedulable_pods(placement, facts.virtual, facts.types.unready, left)
     fleet = FleetAtMaximum(
         nodes=sum(pool.nodes_after for pool in cost.by_node_pool.values()),
         per_hour=cost.after,

@@ -1,16 +1,18 @@
-"""What changed workloads of the files request, while a plan has the pods of a cluster.
+"""What changed workloads request whose nodes are not planned, so that their cost is not known.
 
-Their nodes are not planned, so what they request is the only measure of the change. What it costs
+A plan has the pods of a cluster instead of those of the files, or AWS launches the nodes (EKS Auto
+Mode). What such workloads request is then the only measure of the change. Beside a cluster its cost
 is estimated by the rule of ``docs/cost-allocation.md``: a pod pays for the largest share of the
 cluster that it requests, at the price that the pods of the cluster pay together.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from reconciler.desired.objects import node_pools
 from reconciler.desired.workloads.pods import workloads_of
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.decision.changes import Change
@@ -22,14 +24,23 @@ from reconciler.model.text.money import format_monthly
 from reconciler.observed.allocation import Grouping, weight, workload_of
 from reconciler.observed.state import ClusterState
 from reconciler.placement.explain.reasons import format_amount
+from reconciler.plan.automode import (
+    NOT_FORECAST,
+    is_auto_mode,
+    left_to_auto_mode,
+    may_take,
+    unknown_cost,
+)
 from reconciler.plan.make.inputs import Inputs, RevisionPair
-from reconciler.plan.render.headline import WORKLOAD_KINDS
+from reconciler.plan.render.unknown import WORKLOAD_KINDS
+from reconciler.plan.render.unplaced import workload_of as stem_of
 from reconciler.plan.value.costs import AtRest
 
 OBSERVED: Final = ("snapshot", "cluster")
 """Where a plan has its pods from, if not from the files."""
 _NAMED: Final = 3
 _PAYERS_NAMED: Final = 4
+_POOLS_NAMED: Final = 3
 _DOLLAR_A_MONTH: Final = 1 / HOURS_A_MONTH
 
 
@@ -65,6 +76,14 @@ def unread_workloads(
     )
     if len(paying) > 1:
         yield _payers(paying, pair.head.cost_by)
+
+
+def requests_finding(before: Iterable[Pod], after: Iterable[Pod]) -> Iterator[PlanFinding]:
+    """Yield by how much the requests of pods change, if they do."""
+    old, new = _requests_of(before), _requests_of(after)
+    if old != new:
+        message = _requests_change(old, new)
+        yield PlanFinding(severity="info", code="change-of-requests", message=message)
 
 
 def _payers(paying: Sequence[tuple[str, float]], by: Grouping) -> PlanFinding:
@@ -127,3 +146,59 @@ def _requests_change(before: Resources, after: Resources) -> str:
 
 def _sign(more: int) -> str:
     return "+" if more > 0 else "−"
+
+
+def auto_mode_change(pair: RevisionPair, changes: Iterable[Change]) -> Iterator[PlanFinding]:
+    """Yield that the cost of a change is unknown because EKS Auto Mode launches nodes for it.
+
+    That is so if it changes these NodePools, or the pods that only they may take, and if a fleet
+    has no other NodePools.
+    """
+    sides = [node_pools(side.fleet) for side in (pair.base, pair.head)]
+    auto = {pool.name for pools in sides for pool in pools if is_auto_mode(pool)}
+    if not auto:
+        return
+    classes = _changed_classes(pair)
+    if classes:
+        verb = "changes" if len(classes) == 1 else "change"
+        yield PlanFinding(
+            severity="warning",
+            code="change-not-read",
+            message=f"{format_list(classes, _NAMED)} of EKS Auto Mode {verb}: which nodes AWS "
+            "replaces for that is not known",
+        )
+    before, after = _dependents(pair.base), _dependents(pair.head)
+    changed = [row.name for row in changes if row.kind == "NodePool" and row.name in auto]
+    if changed:
+        names = format_list((f"NodePool {name}" for name in sorted(changed)), _POOLS_NAMED)
+        yield unknown_cost(f"the nodes of {names} are those of EKS Auto Mode, {NOT_FORECAST}")
+    elif before != after:
+        old, new = before.total(), after.total()
+        pods = format_count(new, "pod") if old == new else f"{old:,} → {format_count(new, 'pod')}"
+        yield unknown_cost(f"{pods} run on nodes of EKS Auto Mode, {NOT_FORECAST}")
+    elif all(is_auto_mode(pool) for pools in sides for pool in pools):
+        yield unknown_cost(f"all nodes are those of EKS Auto Mode, {NOT_FORECAST}")
+    else:
+        return
+    if pair.head.observation not in OBSERVED and pair.base.cluster.pods:
+        yield from requests_finding(pair.base.cluster.pods, pair.head.cluster.pods)
+
+
+def _changed_classes(pair: RevisionPair) -> list[str]:
+    """Return the classes of EKS Auto Mode that a change adds, changes or removes."""
+    before, after = pair.base.fleet.auto_mode, pair.head.fleet.auto_mode
+    names = sorted(before.keys() | after.keys())
+    return [name for name in names if before.get(name) != after.get(name)]
+
+
+def _dependents(inputs: Inputs) -> Counter[tuple[object, ...]]:
+    """Return the pods that only EKS Auto Mode may take, by what decides about their nodes."""
+    pools = node_pools(inputs.fleet)
+    others = [pool for pool in pools if not is_auto_mode(pool)]
+    pods = [pod for pod in inputs.cluster.pods if pod.is_reschedulable]
+    left = left_to_auto_mode(pods, pools)
+    return Counter(
+        (stem_of(pod.key), tuple(sorted(pod.requests().items())))
+        for pod in pods
+        if pod.key in left and not any(may_take(pool, pod) for pool in others)
+    )

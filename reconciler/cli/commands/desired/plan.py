@@ -223,7 +223,7 @@ def run(request: PlanRequest) -> int:
         from msgspec.structs import replace
 
         from reconciler.plan.planning import plan_of
-        from reconciler.plan.render.headline import is_new_fleet
+        from reconciler.plan.render.unknown import is_new_fleet
 
         durations = stated_durations(request.fleet, inputs.fleet)
         plan = plan_of(replace(inputs, finds_steady_state=True, durations=durations), timings)

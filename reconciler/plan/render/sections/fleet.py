@@ -15,11 +15,8 @@ from reconciler.model.text.money import (
     monthly_difference,
 )
 from reconciler.observed.isolation import CODE as UNREADABLE_OBJECT
-from reconciler.plan.render.headline import (
-    deletes_every_pool,
-    format_vcpu_price,
-    is_cost_unknown,
-)
+from reconciler.plan.render.headline import deletes_every_pool
+from reconciler.plan.render.unknown import format_vcpu_price, is_cost_unknown
 from reconciler.plan.render.wording import NoteText, note_texts
 from reconciler.plan.value.costs import AtRest, PoolChange, PoolCost, sum_pools
 from reconciler.plan.value.nodes import OfferedTypes, OffersChange
