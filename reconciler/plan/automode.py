@@ -12,7 +12,7 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import repelling_taints
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.placement.topology.rules import node_terms
-from reconciler.plan.render.unknown import AUTO_MODE_COST, AUTO_MODE_PODS, NOT_KNOWN
+from reconciler.plan.render.unknown import NOT_KNOWN
 from reconciler.plan.render.wording import format_pods
 from reconciler.source.resource import AUTO_MODE
 
@@ -64,7 +64,7 @@ def auto_mode_findings(
     which = format_list((f"NodePool {name}" for name in names), _POOLS_NAMED)
     yield PlanFinding(
         severity="info",
-        code=AUTO_MODE_PODS,
+        code="auto-mode-pods",
         message=f"{format_count(len(left), 'pod')} left to EKS Auto Mode ({which}), whose nodes a "
         f"plan does not forecast: {format_pods(left)}",
     )
@@ -75,7 +75,7 @@ def auto_mode_findings(
 def unknown_cost(why: str) -> PlanFinding:
     return PlanFinding(
         severity="warning",
-        code=AUTO_MODE_COST,
+        code="auto-mode-cost",
         message=f"{NOT_KNOWN}{why}",
         hint="to forecast it as if Karpenter launched these nodes, convert a copy with "
         "`reconciler init --from`",

@@ -15,6 +15,7 @@ from reconciler.plan.make.gather import facts_of, launch_types
 from reconciler.plan.make.inputs import Inputs, RevisionPair
 from reconciler.plan.make.planner import make_plan
 from reconciler.plan.rest.peak import with_peak
+from reconciler.plan.value.costs import AtRest
 from reconciler.plan.value.nodes import OffersChange
 from reconciler.plan.value.plan import Plan
 
@@ -61,7 +62,7 @@ def gather_facts(
     pair = RevisionPair(base=inputs.against, head=inputs)
     with phase("disruption"):
         at_rest, base = compare_with_base(pair)
-    at_rest = with_list_costs(at_rest, pair, facts.changes)
+    at_rest = _with_new_nodes(with_list_costs(at_rest, pair, facts.changes), inputs)
     offers: Mapping[str, OffersChange] = {}
     risks = (*auto_mode_change(pair, facts.changes), *risks_of(pair, facts.changes, at_rest))
     if facts.changes:
@@ -75,3 +76,10 @@ def gather_facts(
     return replace(
         facts, base_cost=BaseCost(at_rest, base, offers), findings=(*risks, *facts.findings)
     )
+
+
+def _with_new_nodes(change: AtRest, inputs: Inputs) -> AtRest:
+    """Return a change whose stuck nodes are marked if they do not exist yet."""
+    names = {node.claim.name for node in inputs.cluster.nodes if node.claim is not None}
+    marked = (replace(node, is_new=node.node_claim not in names) for node in change.stuck)
+    return replace(change, stuck=tuple(marked))

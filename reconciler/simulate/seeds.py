@@ -17,8 +17,14 @@ from typing import Final
 import msgspec
 
 from reconciler.plan.plancache import SharedPlans
-from reconciler.plan.value.costs import SEEDS_MAX, SEEDS_MIN
-from reconciler.plan.value.ranges import FleetAtRest, cost_difference, count_span, fleet_range
+from reconciler.plan.value.ranges import (
+    SEEDS_MAX,
+    SEEDS_MIN,
+    FleetAtRest,
+    cost_difference,
+    count_span,
+    fleet_range,
+)
 from reconciler.simulate.building import SimulationInputs, build_simulation
 from reconciler.simulate.change import run_simulation
 from reconciler.simulate.driver import EndlessError

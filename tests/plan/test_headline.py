@@ -15,6 +15,7 @@ from reconciler.plan.render.headline import headline
 from reconciler.plan.render.markdown import render_markdown
 from reconciler.plan.render.sections.fleet import who_pays
 from reconciler.plan.render.sections.pods import unschedulable_pods as unschedulable_section
+from reconciler.plan.render.stuck import stuck_lines
 from reconciler.plan.render.summary import summary_lines, summary_of
 from reconciler.plan.render.unplaced import pods_at_fault
 from reconciler.plan.value.costs import (
@@ -526,9 +527,7 @@ def test_a_change_of_a_node_pool_without_known_pods_is_not_free(
         offers={"gpu": offers},
         observation=observation,
     )
-    line = (
-        "Cost unknown, because no pod of the files runs there: NodePool gpu: 4 → 2 instance types."
-    )
+    line = "NodePool gpu: 4 → 2 instance types; no pod of the files runs there, so its cost is unknown."
     assert (line in summary_lines(plan)) is is_unknown
     first_pass = Cost(before=0.0, after=1.0, by_node_pool={"gpu": PoolCost(nodes_after=1)})
     assert line not in summary_lines(replace(plan, cost=first_pass))
@@ -607,3 +606,30 @@ def test_a_job_fails_on_what_the_change_breaks() -> None:
     taken = a_plan(at_rest=change(1, 1), unschedulable=waiting("TaintNotTolerated"))
     assert pods_at_fault(taken) == ["shop/web-0"]
     assert pods_at_fault(a_plan(unschedulable=waiting("LimitsExceeded"))) == ["shop/web-0"]
+
+
+def test_present_nodes_that_drift_are_named_where_the_steady_state_has_none_of_them() -> None:
+    """ "No node is replaced" stood above "4 nodes drifted" and the replacement of the first."""
+    fields = (FieldChange(path="spec.template", old=1, new=2, drifts=True),)
+    row = Change(kind="NodePool", name="web", op="update", fields=fields, drifted=("a", "b"))
+    lines = summary_lines(a_plan(at_rest=change(1, 1), changes=(row,)))
+    assert lines[1] == (
+        "Rollout: 2 present nodes have drifted, and are replaced unless consolidation removes them "
+        "first; from the steady state, no node is replaced, added or removed."
+    )
+    assert summary_lines(a_plan(at_rest=change(1, 1)))[1].startswith("Rollout: no node is")
+
+
+def test_nodes_that_do_not_exist_yet_have_no_name() -> None:
+    """A comment named nodes that were only part of the simulation."""
+    stuck = tuple(
+        StuckNode(node_claim=f"c{n}", node=f"n{n}", reason="Drifted", message="m", is_new=n > 1)
+        for n in range(4)
+    )
+    lines = stuck_lines(stuck, "snapshot")
+    assert lines == [
+        "4 drifted nodes cannot be replaced: n0, n1 and 2 nodes launched until then (m)."
+    ]
+    assert stuck_lines(stuck[2:], "snapshot") == [
+        "2 drifted nodes cannot be replaced: 2 nodes launched until then (m)."
+    ]

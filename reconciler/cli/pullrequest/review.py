@@ -26,8 +26,9 @@ from reconciler.cli.pullrequest.fleets import FleetChange, file_stems
 from reconciler.cli.validation import ValidateRequest, validate_fleet
 from reconciler.model.diagnostics import Severity
 from reconciler.model.errors import InvalidFleetError, PolicyError, ReconcilerError
-from reconciler.model.text.visible import encodable
+from reconciler.model.text.visible import encodable, one_line
 from reconciler.plan.render.unplaced import pods_at_fault
+from reconciler.plan.render.verdicts import full_verdict_of
 
 if TYPE_CHECKING:
     from reconciler.cli.validation import ValidationResult
@@ -228,7 +229,9 @@ def _plan_fleet(request: FleetRequest, stem: str, options: ReviewRequest, findin
         exitcode.REFUSED if is_refused else exitcode.DONE,
         (findings,),
         markdown,
-        error="; ".join(f"policy {p.name} forbids this plan" for p in refused),
+        error="; ".join(
+            f"policy {p.name} forbids this plan: {one_line(full_verdict_of(p))}" for p in refused
+        ),
         file=f"{place}.json",
         headline=summary.text[0],
         per_month=summary.per_month,

@@ -231,7 +231,7 @@ def unschedulable_pods(
 
 
 def unplaced_pods(placement: Placement | None) -> frozenset[str]:
-    """Return the pods without a place, whatever the reason."""
+    """Return the pods that are not placed, whatever the reason."""
     if placement is None:
         return frozenset()
     return frozenset({*placement.deferred, *placement.unschedulable})

@@ -169,11 +169,7 @@ def _plan_of(facts: Facts, decisions: Decisions, outcome: PlanOutcome, cost: Cos
             *_overdue_findings(facts, drifted, commands, blocked, decisions.deferred),
             *_findings(facts, decisions, claims),
             *findings.uninitialized_findings(facts, outcome.nodes),
-            *auto_mode_findings(
-                sorted(left & assemble.unplaced_pods(decisions.placement)),
-                facts.pools,
-                has_base=change is not None,
-            ),
+            *_auto_mode_findings(facts, decisions, left),
         ),
         lock=facts.lock,
         node_classes=launch_classes(
@@ -184,6 +180,13 @@ def _plan_of(facts: Facts, decisions: Decisions, outcome: PlanOutcome, cost: Cos
         at_rest=change.at_rest if change is not None else None,
         offers=dict(change.offers) if change is not None else {},
     )
+
+
+def _auto_mode_findings(
+    facts: Facts, decisions: Decisions, left: frozenset[str]
+) -> Iterator[PlanFinding]:
+    unplaced = sorted(left & assemble.unplaced_pods(decisions.placement))
+    return auto_mode_findings(unplaced, facts.pools, has_base=facts.base_cost is not None)
 
 
 class PlanOutcome(msgspec.Struct, frozen=True):

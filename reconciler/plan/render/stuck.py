@@ -40,9 +40,13 @@ def stuck_lines(stuck: Sequence[StuckNode], source: ObservationSource | None) ->
 
 
 def _node_names(stuck: Sequence[StuckNode]) -> str:
-    """Return the first names of nodes, and the number of others."""
-    names = (short_node_name(without_backticks(s.node or s.node_claim)) for s in stuck)
-    return format_list(names, _STUCK_NAMED)
+    """Return the first names of nodes, the number of others, and of those that do not exist yet."""
+    present = [node for node in stuck if not node.is_new]
+    new = len(stuck) - len(present)
+    names = (short_node_name(without_backticks(s.node or s.node_claim)) for s in present)
+    shown = format_list(names, _STUCK_NAMED)
+    later = f"{format_count(new, 'node')} launched until then" if new else ""
+    return " and ".join(filter(None, (shown, later)))
 
 
 def _future_nodes(stuck: Sequence[StuckNode]) -> str:

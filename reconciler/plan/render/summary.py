@@ -9,7 +9,7 @@ import msgspec
 
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import iso_duration
-from reconciler.model.text.counting import format_count, format_list
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.money import (
     format_dollars,
     format_hourly,
@@ -31,6 +31,7 @@ from reconciler.plan.render.headline import (
     shown_change,
 )
 from reconciler.plan.render.risks import risk_lines
+from reconciler.plan.render.rollout import drifting_lines, rollout_lines
 from reconciler.plan.render.stuck import stuck_lines
 from reconciler.plan.render.unknown import (
     changes_nothing,
@@ -49,8 +50,6 @@ from reconciler.plan.render.verdicts import policy_lines
 from reconciler.plan.render.wording import (
     format_duration,
     format_pods,
-    format_words,
-    rough_duration,
 )
 from reconciler.plan.value.costs import BASE, HEAD, AtRest, Backtest, PlannedGap, sum_pools
 from reconciler.plan.value.plan import Plan
@@ -76,13 +75,6 @@ _LEFT_REGION: Final = (
 _NO_MOVE: Final = "Not included: the move of nodes and pods to the other region."
 
 _PAYERS_SHOWN: Final = 4
-
-_DRIFTING_SHOWN: Final = 3
-
-_REMOVAL: Final = (
-    "Rollout: a node is removed once its pods are gone or on another node; Karpenter drains all "
-    "nodes at once."
-)
 
 _BELOW_BOUND: Final = ("capacity type",)
 """The lower bound is for the present capacity types."""
@@ -358,7 +350,7 @@ def _change_lines(plan: Plan) -> list[str]:
     if backtest is not None and backtest.difference is not None:
         replayed.append(backtest_sentence(backtest))
     if change is None or is_cost_unknown(plan):
-        drifting = _drifting_lines(plan) if change is not None else []
+        drifting = drifting_lines(plan) if change is not None else []
         lines = [*drifting, *risk_lines(plan)]
         return [*replayed, *lines]
     codes = {finding.code for finding in plan.diagnostics}
@@ -366,7 +358,7 @@ def _change_lines(plan: Plan) -> list[str]:
         return [_LEFT_REGION, *replayed, _NO_MOVE]
     return [
         *replayed,
-        *_rollout_lines(plan, change),
+        *rollout_lines(plan, change),
         *_unused_pools_line(plan, change),
         *([] if deletes_every_pool(plan) else _shares_line(change)),
         *([] if deletes_every_pool(plan) else stuck_lines(change.stuck, plan.observation)),
@@ -388,52 +380,9 @@ def _unused_pools_line(plan: Plan, change: AtRest) -> list[str]:
     unused = {name: offers for name, offers in plan.offers.items() if name not in used}
     if not unused or is_new_fleet(plan):
         return []
-    return [f"Cost unknown, because no pod of the files runs there: {offers_phrase(plan, unused)}."]
-
-
-def _drifting_lines(plan: Plan) -> list[str]:
-    """Return which nodes a change replaces, where their number is not known."""
-    names = [f"{c.kind} {c.name}" for c in plan.changes if c.drifts]
-    if not names:
-        return []
-    which = without_backticks(format_list(names, _DRIFTING_SHOWN))
-    return [f"Rollout: replaces the nodes of {which} that have drifted; how many is not known."]
-
-
-def _rollout_lines(plan: Plan, change: AtRest) -> list[str]:
-    """Return what the rollout does, and that part of it is unknown."""
-    if deletes_every_pool(plan):
-        return [_REMOVAL] if change.after.nodes else []
-    unknown = [f.message for f in plan.diagnostics if f.code == "selection-unknown"]
-    if not unknown:
-        return [_rollout_sentence(change)]
-    known = _rollout_sentence(change) if change.replaced or change.launched else ""
-    return [*filter(None, [known]), *(f"Rollout: {without_backticks(m)}." for m in unknown)]
-
-
-def _rollout_sentence(change: AtRest) -> str:
-    """Return which nodes the rollout replaces, adds and removes, and how long it takes."""
-    counts = ((change.replaced, "replaces"), (change.launched, "adds"), (change.removed, "removes"))
-    steps = [(number, verb) for number, verb in counts if number]
-    if not steps:
-        return "Rollout: no node is replaced, added or removed."
-    (first, verb), *more = steps
-    others = (f"{verb} {number:,}" for number, verb in more)
-    done = format_words([f"{verb} {format_count(first, 'node')}", *others])
-    evicted = change.evictions
-    pods = f"; it evicts {format_count(evicted, 'pod')}" if evicted else ""
-    return f"Rollout: {done}{_rollout_time(change)}{pods}."
-
-
-def _rollout_time(change: AtRest) -> str:
-    """Return how long the rollout takes, empty without one."""
-    if change.rollout == "PT0S":
-        return ""
-    if change.rollout is not None:
-        return f", in about {rough_duration(change.rollout)}"
-    if change.bounds is not None:
-        return "; how long this takes is not known"
-    return "; it does not end within 30 days"
+    return [
+        f"{offers_phrase(plan, unused)}; no pod of the files runs there, so its cost is unknown."
+    ]
 
 
 def _bound_line(plan: Plan) -> list[str]:

@@ -30,7 +30,7 @@ from reconciler.plan.rest.world import (
     with_workloads,
     without_nodes,
 )
-from reconciler.plan.value.costs import AtRest, Cost, combine_seeds, seed_count
+from reconciler.plan.value.costs import AtRest, Cost, combine_seeds
 from reconciler.plan.value.nodes import limiting_pool
 from reconciler.plan.value.ranges import (
     NEW_NODES_SEEDS,
@@ -38,6 +38,7 @@ from reconciler.plan.value.ranges import (
     NewFleet,
     NewFleets,
     new_fleets,
+    seed_count,
 )
 
 _NEW_NODES_WORK: Final = 1_000_000

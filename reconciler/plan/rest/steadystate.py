@@ -38,9 +38,10 @@ from reconciler.plan.rest.difference import (
     waiting_pods,
 )
 from reconciler.plan.rest.world import RestingFleet
-from reconciler.plan.value.costs import SEEDS_MIN, SteadyState
+from reconciler.plan.value.costs import SteadyState
 from reconciler.plan.value.plan import Plan
 from reconciler.plan.value.ranges import (
+    SEEDS_MIN,
     CostDifference,
     FleetAtRest,
     cost_difference,

@@ -27,14 +27,6 @@ DRAINING: Final = "Draining"
 NOT_JOINED: Final = "NotJoined"
 """Reasons of a stuck node beside those of disruption: its drain does not end, or it never joins."""
 
-SEEDS_MIN: Final = 5
-SEEDS_MAX: Final = 20
-"""With how many seeds a future is computed: as many as the work allows, but never fewer.
-
-Another run ends between the lowest and the highest of N runs in (N - 1) of N + 1 cases: of 20 in
-nine of ten, of five only in two of three.
-"""
-
 HEAD: Final = "head"
 BASE: Final = "base"
 KARPENTER: Final = "karpenter-defaults"
@@ -185,13 +177,19 @@ class PlannedWorkload(Part, frozen=True, kw_only=True):
 
 
 class StuckNode(Part, frozen=True, kw_only=True):
-    """A node that cannot come to rest: the reason to disrupt it, and what blocks that."""
+    """A node that cannot come to rest: the reason to disrupt it, and what blocks that.
+
+    ``is_new`` is whether it is launched until then, so that its name means nothing yet.
+    """
 
     node_claim: str
     node: str | None = None
     node_pool: str = ""
     reason: str
     message: str = ""
+    is_new: bool = False
+
+    left_out: ClassVar = ("is_new",)
 
 
 class ListCosts(Part, frozen=True, kw_only=True):
@@ -271,7 +269,7 @@ class AtRest(Part, frozen=True, kw_only=True):
         "list_costs",
         "is_estimate",
     )
-    parts: ClassVar = ("new_nodes",)
+    parts: ClassVar = ("new_nodes", "stuck")
 
     @property
     def newly_unschedulable(self) -> tuple[str, ...]:
@@ -308,11 +306,7 @@ class SteadyState(Part, frozen=True, kw_only=True):
     range: FleetRange | None = None
 
     left_out: ClassVar = ("is_estimate", "range")
-
-
-def seed_count(work: int, work_max: int) -> int:
-    """Return the number of seeds if each takes ``work`` and all together ``work_max``."""
-    return min(max(work_max // max(work, 1), SEEDS_MIN), SEEDS_MAX)
+    parts: ClassVar = ("stuck",)
 
 
 def combine_seeds(changes: Sequence[AtRest]) -> AtRest:

@@ -17,8 +17,7 @@ from reconciler.model.errors import ReconcilerError
 from reconciler.model.karpenter.prediction import EndRange
 from reconciler.observed.identity import identify_nodes
 from reconciler.observed.snapshot import objects_snapshot
-from reconciler.plan.value.costs import SEEDS_MAX, SEEDS_MIN
-from reconciler.plan.value.ranges import FleetAtRest, fleet_range
+from reconciler.plan.value.ranges import SEEDS_MAX, SEEDS_MIN, FleetAtRest, fleet_range
 from reconciler.simulate.building import SimulatedFleet, SimulationInputs
 from reconciler.simulate.change import PASSES_MAX
 from reconciler.sweep.processes import Processes
