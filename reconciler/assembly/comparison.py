@@ -130,6 +130,7 @@ def with_base_inputs(
         base_policies=base.policies,
         diagnostics=(
             *facts.diagnostics,
+            *_migrated_base(base),
             *_renamed_fleet(base, request, facts),
             *_unstated_region(base, request, facts),
             *_unread_changes(request),
@@ -168,6 +169,18 @@ def _renamed_fleet(base: sources.Base, request: FleetRequest, head: Inputs) -> I
         "the cluster; Karpenter does not use the name",
         hint=f"write `fleet: {before}` into reconciler.yaml",
     )
+
+
+def _migrated_base(base: sources.Base) -> Iterator[Diagnostic]:
+    """Yield that the base is compared as its migration to the current version of the API."""
+    if base.migrated_from and base.fleet is not None:
+        yield Diagnostic(
+            Severity.INFO,
+            "base-migrated",
+            f"the base {short_commit(base.head or '')} has objects of "
+            f"{format_list(base.migrated_from)}; it is compared as `reconciler init --from` "
+            "migrates it to v1",
+        )
 
 
 def _replacing_submodules(

@@ -634,9 +634,7 @@ def test_a_summary_of_another_plan_is_rejected(plan, repository: Path, tmp_path:
 
 def test_the_cost_of_a_change_of_an_invalid_base_is_unknown(plan, repository: Path) -> None:
     """Otherwise, a repair would look like a new fleet, with all of its cost."""
-    (repository / "pool.yaml").write_text(
-        POOL.replace("karpenter.sh/v1\n", "karpenter.sh/v1beta1\n")
-    )
+    (repository / "pool.yaml").write_text(POOL.replace("kind: NodePool\n", "kind: Nodepool\n"))
     commit_all(repository)
     (repository / "pool.yaml").write_text(POOL)
     found = json.loads(plan("-o", "json", "--base", "HEAD").out)
@@ -646,7 +644,7 @@ def test_the_cost_of_a_change_of_an_invalid_base_is_unknown(plan, repository: Pa
     assert found["summary"]["text"][0] == "Cost of this change unknown: its base has no plan."
     assert found["summary"]["text"][1].startswith("First pass: launch 1 node")
     (message,) = [d["message"] for d in found["diagnostics"] if d["code"] == "base-invalid"]
-    assert "pool.yaml:1:13: error: apiVersion: unsupported apiVersion" in message
+    assert "pool.yaml:2:7: error: kind: " in message
 
 
 @pytest.mark.parametrize("removes", [True, False])

@@ -49,7 +49,8 @@ class FleetRequest(StateRequest):
     ``durations`` are how long the pods of CronJobs run, by ``namespace/name`` or by name.
     ``is_of_cluster`` is whether the NodePools and settings are those of the cluster itself, without
     any file, and ``overrides`` are files with objects in place of those of the same name.
-    ``is_in_ci`` is whether a job of a CI service plans a commit.
+    ``is_in_ci`` is whether a job of a CI service plans a commit. ``is_base`` is whether it is the
+    base of a comparison, which may have older versions of the API.
     """
 
     repo: str | None = None
@@ -72,6 +73,7 @@ class FleetRequest(StateRequest):
     overrides: tuple[str, ...] = ()
     durations: tuple[tuple[str, timedelta], ...] = ()
     is_in_ci: bool = False
+    is_base: bool = False
 
     @property
     def is_at_commit_time(self) -> bool:
@@ -100,7 +102,9 @@ class FleetRequest(StateRequest):
     def at_base(self) -> FleetRequest:
         """The same request for the fleet as it was at ``base``."""
         path = self.base_path or self.path
-        return replace(self, ref=self.base, path=path, is_removed=False, is_emptied=False)
+        return replace(
+            self, ref=self.base, path=path, is_removed=False, is_emptied=False, is_base=True
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.catalog.catalog import Catalog
     from reconciler.desired.fleet import Fleet, SourceFile
+    from reconciler.desired.migration.revision import MigratedFiles
     from reconciler.desired.settings.layers import OperatorFile, Resolved
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.model.policy import Policy
@@ -104,13 +105,14 @@ def read_source(request: FleetRequest) -> SourceFiles:
     inputs = with_manifests(
         found.files, found.diagnostics, request.manifests, is_instead=request.is_instead
     )
+    files = _migrated_files(request, inputs[0]).files if request.is_base else inputs[0]
     at = found.revision
     repo, path = at.repo and encodable(at.repo), at.path and encodable(at.path)
     revision = Revision(head=at.head, repo=repo, path=path, dirty=at.dirty)
     known = known_values(layers_of(request))
     karpenter = stated_karpenter(request.settings)
     return SourceFiles(
-        inputs[0],
+        files,
         tuple(inputs[1]),
         revision,
         karpenter,
@@ -209,7 +211,7 @@ class Base(NamedTuple):
     """The commit of ``--base``, its objects and policies, and its fleet, or what is wrong there.
 
     ``is_missing`` is whether it has no file of the fleet, ``unread`` are the findings on its
-    sources that are left out.
+    sources that are left out, and ``migrated_from`` the older versions of the API that it has.
     """
 
     head: str | None
@@ -219,6 +221,7 @@ class Base(NamedTuple):
     errors: tuple[Diagnostic, ...] = ()
     is_missing: bool = False
     unread: tuple[Diagnostic, ...] = ()
+    migrated_from: tuple[str, ...] = ()
 
 
 def read_base(request: FleetRequest) -> Base | None:
@@ -231,7 +234,6 @@ def read_base(request: FleetRequest) -> Base | None:
     from reconciler.adapters.git.source import head_of, read
     from reconciler.assembly.inputs.manifests import with_manifests
     from reconciler.assembly.inputs.rendering import expansion
-    from reconciler.desired.fleet import read_fleet
     from reconciler.desired.objects import file_objects
 
     source = source_of(request.at_base)
@@ -240,20 +242,44 @@ def read_base(request: FleetRequest) -> Base | None:
     except MissingFleetError:
         return Base(head_of(source), (), None, is_missing=True)
     files, _ = with_manifests(found.files, (), request.manifests, is_instead=request.is_instead)
-    fleet, findings = read_fleet(
+    migrated = _migrated_files(request, files)
+    fleet, findings = _read_as_base(request, migrated.files)
+    both = (*found.diagnostics, *findings)
+    errors = tuple(finding for finding in both if finding.severity is Severity.ERROR)
+    return Base(
+        found.revision.head,
+        (*(r.data for r in fleet.resources), *file_objects(fleet)),
+        None if errors else fleet,
+        tuple(replace(policy, source=PolicySource.BASE) for policy in fleet.policies),
+        errors,
+        unread=tuple(d for d in found.diagnostics if d.code in LEFT_OUT),
+        migrated_from=migrated.versions,
+    )
+
+
+def _read_as_base(
+    request: FleetRequest, files: Iterable[SourceFile]
+) -> tuple[Fleet, tuple[Diagnostic, ...]]:
+    from reconciler.desired.fleet import read_fleet
+
+    return read_fleet(
         files,
         any_class=True,
         allow_empty=True,
         karpenter=stated_karpenter(request.settings),
         known=known_values(layers_of(request)),
     )
-    both = (*found.diagnostics, *findings)
-    errors = tuple(finding for finding in both if finding.severity is Severity.ERROR)
-    objects = (*(r.data for r in fleet.resources), *file_objects(fleet))
-    policies = tuple(replace(policy, source=PolicySource.BASE) for policy in fleet.policies)
-    unread = tuple(finding for finding in found.diagnostics if finding.code in LEFT_OUT)
-    fleet_read = None if errors else fleet
-    return Base(found.revision.head, objects, fleet_read, policies, errors, unread=unread)
+
+
+def _migrated_files(request: FleetRequest, files: Sequence[SourceFile]) -> MigratedFiles:
+    """Return the files of a base; those of a former API only, as their migration."""
+    from reconciler.desired.migration.revision import MigratedFiles, migrate_files
+
+    codes = {d.code for d in _read_as_base(request, files)[1] if d.severity is Severity.ERROR}
+    if codes.isdisjoint(("old-version", "old-spelling")):
+        return MigratedFiles(tuple(files), ())
+    migrated = migrate_files(files)
+    return migrated._replace(versions=migrated.versions or ("v1 with former spellings",))
 
 
 def read_desired(
