@@ -64,7 +64,15 @@ class SourceFile(NamedTuple):
         """Return the documents of the file, and what cannot be read of it."""
         documents, findings = parse_documents(self.path, self.content)
         foreign = foreign_file(self.content, findings)
-        return (documents, findings) if foreign is None else ([], [foreign])
+        if foreign is not None:
+            return [], [foreign]
+        if findings and b"{{" in self.content:
+            from reconciler.desired.templated import has_control_flow, templated_documents
+
+            if not has_control_flow(self.content):
+                filled, left = templated_documents(self.path, self.content)
+                return (documents, findings) if left else (filled, [])
+        return documents, findings
 
 
 class FolderEntries(NamedTuple):

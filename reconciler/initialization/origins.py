@@ -24,6 +24,7 @@ from reconciler.desired.sources.detection import (
     overlays_of,
 )
 from reconciler.desired.sources.unread import AMBIGUOUS_WORKLOADS
+from reconciler.desired.templated import has_control_flow
 from reconciler.desired.terraform.environments import ASSUMED
 from reconciler.desired.terraform.modules import DISABLED, FoundText
 from reconciler.desired.terraform.rendered import CONDITION
@@ -43,7 +44,6 @@ from reconciler.initialization.objects import (
 )
 from reconciler.initialization.templates import (
     TemplateObjects,
-    has_control_flow,
     read_templates,
     template_text,
     without_made,

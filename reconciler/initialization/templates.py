@@ -16,8 +16,8 @@ from typing import Final
 
 from reconciler.catalog.names import bundled_names
 from reconciler.desired.fleet import SourceFile
-from reconciler.desired.sources.protection import protect, restore
 from reconciler.desired.sources.requested import Rendering
+from reconciler.desired.templated import templated_documents
 from reconciler.desired.terraform.environments import ASSUMED
 from reconciler.desired.terraform.modules import (
     TEMPLATES,
@@ -30,7 +30,7 @@ from reconciler.desired.terraform.rendered import without_directives
 from reconciler.desired.terraform.variables import SEVERAL, VALUES
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
-from reconciler.source.document import LIMITS, Document, parse_documents
+from reconciler.source.document import LIMITS, Document
 
 _SCRIPTS: Final = (".sh", ".bash", ".zsh")
 _PAGES: Final = (".md",)
@@ -43,13 +43,6 @@ _KIND: Final = re.compile(
     r"\bkind[\"']?:\s*[\"']?(?:NodePool|EC2NodeClass|Provisioner|AWSNodeTemplate)\b"
 )
 _KIND_BYTES: Final = re.compile(_KIND.pattern.encode())
-_EXPRESSION: Final = re.compile(
-    r"\$\{[^{}\n]*(?:\{[^{}\n]*\}[^{}\n]*)*\}|\{\{[^{}\n]*\}\}|<%=?[^\n]{0,300}?%>|\$\([A-Z_]+\)"
-)
-_CONTROL: Final = re.compile(
-    r"\{\{-?\s*(?:if|else|end|range|with|define|block|template|include)\b|\{%|%\{"
-)
-_COMMENT_LINE: Final = re.compile(r"^[ \t]*\{\{-?\s*/\*.*?\*/\s*-?\}\}[ \t]*$", re.MULTILINE)
 
 
 class TemplateText(SourceFile):
@@ -64,14 +57,10 @@ class TemplateText(SourceFile):
 
     def documents(self) -> tuple[list[Document], list[Diagnostic]]:
         """Return the documents with their placeholders as texts."""
-        text = _COMMENT_LINE.sub("", self.content.decode("utf-8", "replace"))
-        matches = list(_EXPRESSION.finditer(text))
-        padded = "\n" * (self.first_line - 1) + protect(text, (m.span() for m in matches))
-        documents, findings = parse_documents(self.path, padded.encode())
-        expressions = [match[0] for match in matches]
+        documents, findings = templated_documents(self.path, self.content, self.first_line)
         if not self.is_verbatim:
             documents = [d._replace(mark=(self.first_line, 1, None)) for d in documents]
-        return [d._replace(data=restore(d.data, expressions)) for d in documents], findings
+        return documents, findings
 
 
 def template_text(found: FoundText) -> TemplateText:
@@ -79,11 +68,6 @@ def template_text(found: FoundText) -> TemplateText:
     made = TemplateText(found.path, found.text.encode("utf-8", "replace"))
     made.first_line, made.is_verbatim = found.line, found.is_verbatim
     return made
-
-
-def has_control_flow(content: bytes) -> bool:
-    """Return whether a template has conditions or loops, which only its renderer understands."""
-    return _CONTROL.search(content.decode("utf-8", "replace")) is not None
 
 
 @dataclass

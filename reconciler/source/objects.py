@@ -150,7 +150,7 @@ def foreign_file(content: bytes, findings: Sequence[Diagnostic]) -> Diagnostic |
         found = _no_object("it has tags of another program, and no apiVersion")
     elif b"{{" in content and {finding.code for finding in findings} <= _UNPARSED:
         found = _no_object("it is a template, and has no apiVersion")
-    elif b"kind" not in content:
+    elif b"kind" not in content and all(one.code == "duplicate-key" for one in findings):
         found = _no_object(f"{findings[0].message}, and it has no apiVersion and no kind")
     else:
         return None

@@ -131,3 +131,51 @@ def test_a_file_with_a_fault_that_is_no_object_is_a_warning(
     assert "duplicate key" in f"{found['message']} {found['hint']}"
     write(work, {"apps/values.yaml": "kind: NodePool\nb: 2\nb: 3\n"})
     assert "error" in [f["severity"] for f in findings(".", capsys)]
+
+
+@needs_kustomize
+@pytest.mark.parametrize("is_elsewhere", [True, False])
+def test_without_nodes_only_a_source_with_files_elsewhere_may_have_them(
+    is_elsewhere: bool, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resource = "https://example.com/all.yaml" if is_elsewhere else "web.yaml"
+    write(work, {"app/kustomization.yaml": f"resources: [{resource}]\npatches: [{{patch: x}}]\n"})
+    write(work, {"app/web.yaml": WEB})
+    severities = {f["code"]: f["severity"] for f in findings(".", capsys)}
+    if is_elsewhere:
+        assert severities["remote-source"] == "error"
+    else:
+        assert severities == {"unread-source": "warning", "empty-fleet": "error"}
+
+
+@needs_helm
+def test_missing_values_of_a_chart_of_nodes_name_those_that_it_has(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    application = APPLICATION.replace("path: other", "path: other, helm: {valueFiles: [a.yaml]}")
+    write(
+        work, below("other", CHART | {"values-prod.yaml": "cpu: 9\n"}) | {"app.yaml": application}
+    )
+    (found,) = [f for f in findings(".", capsys) if f["severity"] == "error"]
+    assert (found["file"], found["code"]) == ("app.yaml", "missing-source")
+    assert "sources: [{chart: other, values: [other/values-prod.yaml]}]" in found["hint"]
+
+
+def test_a_template_with_placeholders_that_are_not_quoted_is_read(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """YAML alone reads them as mappings: one in an image kept a repository from being planned."""
+    files = {
+        "nodes.yaml": f"{POOL}---\n{CLASS.replace('role: nodes', 'role: {{ node_role }}')}",
+        "web.yaml": WEB.replace("image: web,", "image: {{ registry }}/web,"),
+    }
+    write(work, files)
+    assert pods(plan(".", capsys)) == 1
+    (found,) = findings(".", capsys)
+    assert (found["code"], found["severity"]) == ("placeholder", "warning")
+    assert (found["file"], found["line"]) == ("nodes.yaml", 17)
+    write(work, {"web.yaml": WEB.replace("replicas: 1", "replicas: {{ count }}")})
+    (found,) = [f for f in findings(".", capsys) if f["severity"] == "error"]
+    assert (found["code"], found["file"], found["line"]) == ("placeholder", "web.yaml", 5)
+    write(work, {"web.yaml": "{{ if .Values.web }}\n" + WEB + "{{ end }}\n"})
+    assert {f["file"] for f in findings(".", capsys) if f["severity"] == "error"} == {"web.yaml"}

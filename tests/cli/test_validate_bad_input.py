@@ -94,7 +94,8 @@ REQUIREMENT = "spec.template.spec.requirements[0]"
 CASES = [
     pool("an unclosed list", "[spot]", "[spot", "syntax", "15:18"),
     pool("a tab as indentation", "  limits", "\tlimits", "indentation", "21:1"),
-    pool("a Helm template", "name: general", "name: {{ .Values.name }}", "bad-key", "4:10"),
+    pool("a template", "name: general", "name: {{ .name }}", "placeholder", "4:9", "metadata.name"),
+    pool("a Helm template", "{cpu: 100}", "{{- with .a }}", "syntax", "21:13"),
     pool("a duplicate key", "  limits: {cpu: 100}", "  template: {}", "duplicate-key", "21:3"),
     pool("an unknown anchor", "{cpu: 100}", "*limits", "unknown-anchor", "21:11"),
     pool("a foreign tag", "cpu: 100", "cpu: !vault 100", "unsupported-tag", "21:17"),

@@ -150,7 +150,9 @@ def expand(
     asked = [replace(r, folder=f) for r, f in zip(renderings, folders, strict=True)]
     expanded = _Expansion(metered, below, renderer, detected, asked, takes_over=takes_over)
     found = expanded.run()
-    return found if takes_over else expanded.without_failed_sources(found)
+    if takes_over or detected.is_stated:
+        return found
+    return replace(found, findings=left_out(found.findings, expanded.failed, found.files))
 
 
 @dataclass
@@ -194,12 +196,6 @@ class _Expansion:
                 self._drop(folders)
         plain = [f for f in self.detected.plain if not self._is_plain_consumed(f)]
         return Expanded((*plain, *self.files), tuple(self.findings), tuple(self.commands))
-
-    def without_failed_sources(self, found: Expanded) -> Expanded:
-        """Return the files with warnings in place of errors in sources that can be left out."""
-        if self.detected.is_stated:
-            return found
-        return replace(found, findings=left_out(found.findings, self.failed, found.files))
 
     def _note_failure(
         self, rendering: Rendering, tool: Tool, findings: Sequence[Diagnostic], *, is_read: bool
@@ -433,7 +429,9 @@ class _Expansion:
             content = self.tree.read(path)
             if content is None:
                 message = f"values file {quote_value(self._shown(path))} does not exist"
-                self.findings.append(Diagnostic(Severity.ERROR, "missing-source", message, place))
+                hint = missing_values(chart.copied.files, folder)
+                missing = Diagnostic(Severity.ERROR, "missing-source", message, place, hint=hint)
+                self.findings.append(missing)
                 return []
             chart.copied.add(path, content)
             values.append(path)

@@ -25,6 +25,8 @@ LEFT_OUT: Final = frozenset({UNREAD, AMBIGUOUS_WORKLOADS})
 """Findings on sources that a plan is without: it can be made, but not acted on."""
 _NOT_OF_SOURCE: Final = frozenset({"missing-tool", "outside-source", "too-large"})
 """Errors about this machine, or about what a source may refer to and its size."""
+_ELSEWHERE: Final = frozenset({"missing-source", "remote-source"})
+"""Errors about files that are not in the source."""
 _NODES: Final = re.compile(
     rb"""\bkind["']?\s*:\s*["']?(?:NodePool|EC2NodeClass|NodeClass|Provisioner|AWSNodeTemplate"""
     rb"""|NodeOverlay)\b|\bkarpenter\.(?:sh|k8s\.aws)/v[0-9]"""
@@ -55,17 +57,19 @@ def left_out(
 ) -> tuple[Diagnostic, ...]:
     """Return the findings, with one warning in place of the errors in each source to leave out.
 
-    As long as it is not known where the nodes are, every error remains.
+    As long as it is not known where the nodes are, a source with files that are missing or
+    elsewhere may have them.
     """
     has_nodes = any(makes_nodes(file.content) for file in files)
     lacks_values = any(one.code == EMPTY_CHART for one in findings)
-    if not (has_nodes or lacks_values or any(one.has_nodes for one in failed)):
-        return tuple(findings)
+    is_known = has_nodes or lacks_values or any(one.has_nodes for one in failed)
     optional: list[FailedSource] = []
     needed: set[Diagnostic] = set()
     for one in failed:
         is_needed = one.has_nodes and not (one.is_spare and has_nodes)
-        if is_needed or any(error.code in _NOT_OF_SOURCE for error in one.errors):
+        codes = {error.code for error in one.errors}
+        may_have_nodes = not is_known and not codes.isdisjoint(_ELSEWHERE)
+        if is_needed or may_have_nodes or not codes.isdisjoint(_NOT_OF_SOURCE):
             needed.update(one.errors)
         else:
             optional.append(one)
