@@ -400,6 +400,32 @@ def test_a_change_names_those_who_pay_for_it(plan, repository: Path, by: str | N
         assert "Cost by namespace" in plan("-o", "markdown", "--base", "HEAD~1").out
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "is_kept"),
+    [
+        ("consolidateAfter: 0s", "consolidateAfter: Never", True),
+        ("consolidateAfter: 0s", "consolidateAfter: 10m", False),
+    ],
+)
+def test_a_change_that_stops_consolidation_names_what_the_present_nodes_cost(
+    plan, repository: Path, tmp_path: Path, old: str, new: str, is_kept: bool
+) -> None:
+    """It had "no effect on cost", because the base had removed the nodes before it began."""
+    pool = POOL.replace("spec:\n", "spec:\n  disruption: {consolidateAfter: 0s}\n", 1)
+    for text in (pool, pool.replace(old, new)):
+        (repository / "pool.yaml").write_text(text)
+        commit_all(repository)
+    nodes = [item for name in ("n-1", "n-2") for item in a_node(name)]
+    snapshot = a_snapshot(tmp_path / "snapshot.json", *nodes)
+
+    found = json.loads(plan("-o", "json", "--base", "HEAD~1", "--snapshot", snapshot).out)
+
+    validator().validate(found)
+    phrase = "but the present nodes are no longer consolidated to that: +$"
+    assert (phrase in found["summary"]["text"][0]) is is_kept
+    assert (found["atRest"].get("kept", {}).get("nodes") == 2) is is_kept
+
+
 def test_a_fleet_of_one_namespace_names_the_workloads_that_pay(plan, repository: Path) -> None:
     other = DEPLOYMENT.replace("name: api", "name: search")
     (repository / "other.yaml").write_text(other)

@@ -84,6 +84,7 @@ def _change_facts(plan: Plan) -> list[str]:
     return [
         cost,
         _nodes_change(change),
+        _kept_phrase(change),
         _pods_phrase(change),
         _stranded_phrase(plan),
         _stuck_phrase(change),
@@ -283,6 +284,17 @@ def _cost_phrase(
 def _nodes_change(change: AtRest) -> str:
     before, after = change.before.nodes, format_count(change.after.nodes, "node")
     return after if before == change.after.nodes else f"{before:,} → {after}"
+
+
+def _kept_phrase(change: AtRest) -> str:
+    """Return what the present nodes cost that a change keeps from being consolidated."""
+    if change.kept is None:
+        return ""
+    more = format_monthly(
+        monthly_difference(change.before.per_hour, change.kept.per_hour), signed=True
+    )
+    nodes = format_count(change.kept.nodes, "node")
+    return f"but the present nodes are no longer consolidated to that: {more}/month, {nodes}"
 
 
 def _stranded_phrase(plan: Plan) -> str:

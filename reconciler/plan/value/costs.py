@@ -230,7 +230,8 @@ class AtRest(Part, frozen=True, kw_only=True):
     work limit ended the search. ``new_nodes`` is what the change leads to once no present node is
     left, None if it is not computed. ``list_costs`` is there if NodeOverlays change.
     ``is_estimate`` is whether the planner alone continued both fleets, without latencies;
-    ``difference`` then includes the error of that.
+    ``difference`` then includes the error of that. ``kept`` is the fleet that the present nodes
+    lead to if the change stops their consolidation to ``before``.
 
     Over several seeds, costs are means; ``range`` is that of ``after``, and ``difference`` that of
     ``per_hour``. The other fields, and all numbers of nodes and their types, are of the seed that
@@ -256,6 +257,7 @@ class AtRest(Part, frozen=True, kw_only=True):
     new_nodes: NewFleets | None = None
     list_costs: ListCosts | None = None
     is_estimate: bool = False
+    kept: FleetAtRest | None = None
 
     left_out: ClassVar = (
         "range",
@@ -268,6 +270,7 @@ class AtRest(Part, frozen=True, kw_only=True):
         "new_nodes",
         "list_costs",
         "is_estimate",
+        "kept",
     )
     parts: ClassVar = ("new_nodes", "stuck")
 
