@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.assembly.inputs.records import newest_plan
 from reconciler.inspection.explanation import explanation_sections
+from reconciler.model.decode import decode
 from reconciler.model.errors import StateError
-from reconciler.plan.explain.reasons import explain_node
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.plan.explain.reasons import explain_node, with_times
 from reconciler.plan.value.plan import Plan
 from reconciler.render.reply import render_sections
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from reconciler.adapters.database.history import GivenReason
     from reconciler.assembly.inputs.records import RecordedFleet
@@ -45,6 +48,19 @@ def newest_source(recorded: RecordedFleet) -> PlanSource:
     return PlanSource(plan, newest.digest, f"plan {newest.digest}")
 
 
+def with_recorded_times(
+    recorded: RecordedFleet, answer: Explanation, node_claim: str, plan_at: datetime
+) -> Explanation:
+    """Return the answer about a recorded node with the times of its consolidation and expiry."""
+    store = recorded.state.store
+    claim = next((c for c in store.node_claims() if c.name == node_claim), None)
+    pools = (o for o in store.objects() if o.kind == "NodePool")
+    pool = next((o for o in pools if claim is not None and o.name == claim.node_pool), None)
+    if claim is None or pool is None:
+        return answer
+    return with_times(answer, claim, decode(pool.data, NodePool), plan_at)
+
+
 def earlier_reasons(
     recorded: RecordedFleet, answer: Explanation, source: PlanSource, pair: tuple[str, str] | None
 ) -> list[GivenReason]:
@@ -70,6 +86,7 @@ def explain_recorded_node(recorded: RecordedFleet, node: str, node_claim: str) -
     """
     source = newest_source(recorded)
     answer = explain_node(source.plan, node, node_claim, "Node" if node else "NodeClaim")
+    answer = with_recorded_times(recorded, answer, node_claim, source.plan.at)
     earlier = earlier_reasons(recorded, answer, source, (node, node_claim))
     sections = explanation_sections(answer, source.plan, source.digest, earlier, recorded.now)
     return render_sections(list(sections))

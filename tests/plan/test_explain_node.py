@@ -60,6 +60,21 @@ def test_a_protected_node_names_the_owner_and_the_cost_of_its_protection() -> No
     assert facts[4] == "potential savings: $219 a month"
 
 
+def test_a_node_whose_pods_have_changed_states_when_consolidation_considers_it() -> None:
+    rules = {"consolidateAfter": "1h", "budgets": [{"nodes": "1"}]}
+    claim, node = a_node("n")
+    claim["status"]["lastPodEventTime"] = f"{NOW - timedelta(minutes=20):%FT%TZ}"
+    question = inputs_of(claim, node, a_pod("p", 500, "n"), rules=rules)
+    early = explanation_of(question, "n")
+    assert early.verdict == "there is no reason to disrupt it yet"
+    assert (
+        f"consolidation considers it from {NOW + timedelta(minutes=40):%F %H:%M} UTC on: "
+        "consolidateAfter of NodePool general is 1h, counted from the last change of its pods"
+    ) in early.facts
+    late = explanation_of(replace(question, now=NOW + timedelta(minutes=40)), "n")
+    assert late.verdict.startswith("to be disrupted for underutilization")
+
+
 def test_a_node_at_minimum_cost_states_what_would_have_to_change() -> None:
     node = a_node("n", "medium")
     for item in node:

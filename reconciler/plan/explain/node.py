@@ -30,7 +30,7 @@ from reconciler.model.text.money import format_dollars, format_monthly
 from reconciler.model.text.times import format_time
 from reconciler.observed.state import StateNode
 from reconciler.plan.explain.answer import Explanation
-from reconciler.plan.explain.reasons import format_budgets
+from reconciler.plan.explain.reasons import format_budgets, with_times
 from reconciler.plan.make.decide import disruption_inputs
 from reconciler.plan.make.facts import Facts
 from reconciler.plan.render.refusals import refusal_in_words
@@ -82,6 +82,9 @@ def explain_node_in_detail(answer: Explanation, facts: Facts, plan: Plan) -> Exp
         blocked = [*_format_blocker(candidate)]
         cheaper, can_disrupt = _format_replacement(candidate, work, is_rejected=bool(blocked))
         lines = blocked + cheaper
+    answer = (
+        answer if candidate is None else with_times(answer, node.claim, candidate.pool, facts.now)
+    )
     verdict = answer.verdict
     if (
         can_disrupt

@@ -7,13 +7,17 @@ answer is the reason of the decision itself and is not computed a second time.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Final
 
 from msgspec.structs import replace
 
 from reconciler.disruption.command import ForcefulReason
+from reconciler.disruption.gates.consolidatable import consolidatable_at
 from reconciler.model.decision.waiting import PoolBudget
 from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_dollars
 from reconciler.model.text.times import format_time
@@ -36,6 +40,9 @@ _PURPOSES: Final = {
     LaunchReason.STATIC.value: "because the NodePool has a fixed number of replicas",
     "NotLaunched": "because the NodeClaim exists but has no instance yet",
 }
+
+
+_NO_REASON: Final = "there is no reason to disrupt it"
 
 
 def pod_names(plan: Plan) -> list[str]:
@@ -139,13 +146,44 @@ def explain_node(plan: Plan, node: str, claim: str, kind: Subject = "Node") -> E
     elif planned is not None and not node:
         verdict = f"to be launched {_launch_purpose(plan, planned)}"
     else:
-        verdict = "there is no reason to disrupt it"
+        verdict = _NO_REASON
     if planned is not None and node:
         facts.append(f"launched by this plan {_launch_purpose(plan, planned)}")
     elif planned is not None:
         facts.append(_format_launch(plan, planned))
     name = claim if kind == "NodeClaim" else node
     return Explanation(kind=kind, name=name, verdict=verdict, facts=tuple(facts), reasons=reasons)
+
+
+def with_times(
+    answer: Explanation, claim: NodeClaim, pool: NodePool, plan_at: datetime
+) -> Explanation:
+    """Return an answer without a reason for disruption with the times from which there is one.
+
+    ``plan_at`` is when the plan was made that the answer is from.
+    """
+    if answer.verdict != _NO_REASON:
+        return answer
+    facts = [*answer.facts]
+    wait = _consolidation_wait(claim, pool, plan_at)
+    if wait:
+        facts.append(wait)
+    if claim.expires_at is not None:
+        facts.append(f"it expires at {format_time(claim.expires_at)}")
+    verdict = f"{_NO_REASON} yet" if wait else _NO_REASON
+    return replace(answer, verdict=verdict, facts=tuple(facts))
+
+
+def _consolidation_wait(claim: NodeClaim, pool: NodePool, now: datetime) -> str:
+    """Return until when ``consolidateAfter`` keeps a node, empty if it does not."""
+    at = consolidatable_at(claim, pool)
+    if at is None or now >= at:
+        return ""
+    after = pool.spec.disruption.consolidate_after
+    return (
+        f"consolidation considers it from {format_time(at)} on: consolidateAfter of NodePool "
+        f"{pool.name} is {after}, counted from the last change of its pods"
+    )
 
 
 def _blocked_verdict(plan: Plan, names: set[str], found: Iterable[Decision]) -> str:

@@ -156,7 +156,12 @@ def run(request: ExplainRequest) -> int:
         return _explain_code(request)
     if request.kind == _GAP:
         return _explain_gap(request)
-    from reconciler.inspection.recordedreasons import PlanSource, earlier_reasons, newest_source
+    from reconciler.inspection.recordedreasons import (
+        PlanSource,
+        earlier_reasons,
+        newest_source,
+        with_recorded_times,
+    )
 
     if request.plan_file is not None:
         if request.kind == "nodepool":
@@ -171,6 +176,9 @@ def run(request: ExplainRequest) -> int:
             source = newest_source(recorded)
             pair = _node_and_claim(recorded, request)
             answer = _answer(source, request, pair)
+            answer = (
+                with_recorded_times(recorded, answer, pair[1], source.plan.at) if pair else answer
+            )
             source = source._replace(earlier=earlier_reasons(recorded, answer, source, pair))
     from reconciler.inspection.explanation import explanation_reply, explanation_sections
     from reconciler.render.reply import render_reply
