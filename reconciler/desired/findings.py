@@ -7,11 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.text.counting import format_list
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.finding import Finding
 from reconciler.source.objects import Entry
 from reconciler.source.schema import value_at
 
+NO_OBJECT: Final = "no-object"
+_OTHERS_MAX: Final = 3
+"""The maximum number of files without an object that have a finding each, or are named in one."""
 FINDINGS_MAX: Final = 1000
 """The maximum number of findings that are reported for a folder."""
 
@@ -20,8 +24,9 @@ def findings_to_report(diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, .
     """Return the findings to report, in order of their places.
 
     Errors come before warnings if there are too many: an omitted error would let an invalid fleet
-    pass.
+    pass. Many files that are not objects, as in the repository of an application, are one finding.
     """
+    diagnostics = _with_others_as_one(diagnostics)
     if len(diagnostics) <= FINDINGS_MAX:
         return tuple(sorted(diagnostics, key=lambda d: d.order))
     ranked = sorted(diagnostics, key=lambda d: (d.severity is not Severity.ERROR, d.order))
@@ -34,6 +39,22 @@ def findings_to_report(diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, .
         hint="correct those that are shown, then validate again",
     )
     return (*sorted(shown, key=lambda d: d.order), more)
+
+
+def _with_others_as_one(diagnostics: Sequence[Diagnostic]) -> list[Diagnostic]:
+    """Return the findings, with a single one for many files without an object."""
+    others = sorted(
+        (d for d in diagnostics if d.code == NO_OBJECT and d.place), key=lambda d: d.order
+    )
+    if len(others) <= _OTHERS_MAX:
+        return list(diagnostics)
+    files = list(dict.fromkeys(d.place.file for d in others if d.place is not None))
+    message = (
+        f"{len(files)} files are not Kubernetes objects, and are not read: "
+        f"{format_list(files, _OTHERS_MAX)}"
+    )
+    one = Diagnostic(others[0].severity, NO_OBJECT, message, others[0].place)
+    return [*(d for d in diagnostics if d.code != NO_OBJECT or not d.place), one]
 
 
 def skipped_objects(skipped: Mapping[str, int]) -> Diagnostic:

@@ -160,11 +160,14 @@ def foreign_file(content: bytes, findings: Sequence[Diagnostic]) -> Diagnostic |
 def _header_finding(data: dict[str, object]) -> Finding | None:
     """Return the finding on ``apiVersion`` and ``kind``, one for both.
 
-    Without any field of an object, it is something else, such as the values of a chart. So is a
-    file of Grafana, whose ``apiVersion`` is a number.
+    Without any field of an object, it is something else, such as the values of a chart. So is the
+    index of a repository of charts, which has only a version, and a file of Grafana, whose
+    ``apiVersion`` is a number.
     """
     if not data.keys() & _FIELDS:
         return _no_object(f"it has none of {', '.join(_FIELDS)}")
+    if data.keys() & _FIELDS == {"apiVersion"} and len(data) > 1:
+        return _no_object("it has none of kind, metadata, spec")
     if "kind" not in data and isinstance(data.get("apiVersion"), int):
         return _no_object("its apiVersion is a number, and it has no kind")
     lacking = [field for field in ("apiVersion", "kind") if data.get(field) in (None, "")]

@@ -123,6 +123,24 @@ def test_a_file_without_any_object_hides_no_other_finding(content: bytes) -> Non
     ]
 
 
+def test_many_files_without_an_object_are_one_finding() -> None:
+    fleet = a_file(a_pool(), a_class())
+    others = [SourceFile(f"{name}/package.json", b'{"name": "a"}') for name in "abcde"]
+    _, diagnostics = read_fleet([fleet, *others[:3]])
+    assert [d.place.file for d in diagnostics if d.place] == [o.path for o in others[:3]]
+    _, (one,) = read_fleet([fleet, *others])
+    assert (one.code, str(one.place)) == ("no-object", "a/package.json:1:1")
+    assert "5 files are not Kubernetes objects, and are not read: a/package.json, " in one.message
+    assert one.message.endswith(" and 2 more")
+
+
+def test_the_index_of_a_repository_of_charts_is_no_object() -> None:
+    index = SourceFile("index.yaml", b"apiVersion: v1\nentries: {}\ngenerated: now\n")
+    assert found(a_file(a_pool(), a_class()), index) == [("warning", "no-object", "")]
+    lacking = SourceFile("a.yaml", b"apiVersion: v1\nmetadata: {name: a}\n")
+    assert found(a_file(a_pool(), a_class()), lacking) == [("error", "missing-kind", "kind")]
+
+
 def test_a_syntax_error_is_not_also_an_empty_fleet() -> None:
     assert found(SourceFile("a.yaml", b"a: [")) == [("error", "syntax", "")]
     assert found(SourceFile("a.json", b'{"apiVersion": ')) == [("error", "syntax", "")]
