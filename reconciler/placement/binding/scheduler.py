@@ -16,7 +16,7 @@ import msgspec
 from reconciler.model.kubernetes.cluster import DaemonSet, PodDisruptionBudget
 from reconciler.model.kubernetes.metadata import OwnerReference
 from reconciler.model.kubernetes.node import Node
-from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.kubernetes.pod import Container, Pod, ResourceRequirements
 from reconciler.model.kubernetes.profile import Plugin, Profile
 from reconciler.model.kubernetes.taint import Toleration
 from reconciler.placement.binding.cycle import KubeScheduler
@@ -30,6 +30,7 @@ from reconciler.placement.binding.preemption import (
 from reconciler.placement.binding.queue import PodQueue, SchedulerPace
 from reconciler.placement.binding.selection import Volumes
 from reconciler.placement.topology.peers import Owners
+from reconciler.placement.topology.rules import node_terms
 
 _ALWAYS_TOLERATED: Final = tuple(
     Toleration(key=f"node.kubernetes.io/{name}", operator="Exists", effect=effect)
@@ -54,8 +55,11 @@ def daemon_set_key(daemon: DaemonSet) -> str:
 
 
 def daemon_pod(daemon: DaemonSet, node: Node) -> Pod:
-    """Return the pod that a DaemonSet creates for a node, without its status."""
-    pod = daemon.pod()
+    """Return the pod that a DaemonSet creates for a node, without its status.
+
+    A part of its template that cannot be read is left out, as in ``placement.nodes.daemons``.
+    """
+    pod = _readable_pod(daemon.pod())
     name = f"{daemon.metadata.name}-{node.name}"
     owner = OwnerReference(
         kind="DaemonSet",
@@ -73,6 +77,29 @@ def daemon_pod(daemon: DaemonSet, node: Node) -> Pod:
             pod.spec, tolerations=(*pod.spec.tolerations, *_ALWAYS_TOLERATED)
         ),
     )
+
+
+def _readable_pod(pod: Pod) -> Pod:
+    spec = pod.spec
+    try:
+        node_terms(spec)
+    except ValueError:
+        spec = msgspec.structs.replace(spec, affinity=None)
+    try:
+        pod.requests()
+    except ValueError:
+        spec = msgspec.structs.replace(
+            spec,
+            containers=tuple(map(_without_resources, spec.containers)),
+            init_containers=tuple(map(_without_resources, spec.init_containers)),
+            resources=None,
+            overhead={},
+        )
+    return pod if spec is pod.spec else msgspec.structs.replace(pod, spec=spec)
+
+
+def _without_resources(container: Container) -> Container:
+    return msgspec.structs.replace(container, resources=ResourceRequirements())
 
 
 @dataclass
