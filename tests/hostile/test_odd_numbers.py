@@ -87,6 +87,16 @@ def test_a_simulation_counts_a_daemon_that_cannot_be_read_on_every_node(
     assert NodeBinder([NodeInfo(node)]).place(daemon_pod(daemon, node), "n1")
 
 
+@attack(Threat.EXHAUSTION, "a deletion cost that is not a number, with which nothing is compared")
+@pytest.mark.parametrize("text", ["nan", "-nan", "NaN", "inf", "-inf", "1e400", "x"])
+def test_the_cost_of_an_eviction_is_a_number(text: str) -> None:
+    """Guards: the comparisons in ``Pod.eviction_cost``."""
+    pod = running("web-0")
+    pod["metadata"]["annotations"] = {"controller.kubernetes.io/pod-deletion-cost": text}
+    [made] = snapshot_of(pod).pods
+    assert -10 <= made.eviction_cost() <= 10
+
+
 def ready_node() -> list[dict[str, Any]]:
     node, claim = a_node("n1")
     node["status"]["conditions"] = [{"type": "Ready", "status": "True"}]

@@ -5,6 +5,7 @@ The predicates are Karpenter's (``pkg/utils/pod/scheduling.go``); ``now`` is alw
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -375,7 +376,10 @@ class Pod(_Struct, frozen=True):
         return not self.is_stuck_terminating(now)
 
     def eviction_cost(self) -> float:
-        """Return the cost of evicting this pod, from -10 to 10; 1 for an ordinary one."""
+        """Return the cost of evicting this pod, from -10 to 10; 1 for an ordinary one.
+
+        What is not a number counts as nothing: it could not be compared with the cost of others.
+        """
         cost = 1.0
         annotations = self.metadata.annotations
         if DISRUPTION_COST in annotations:
@@ -383,7 +387,8 @@ class Pod(_Struct, frozen=True):
             cost += 0.0 if own is None else own / 2.0**27
         elif POD_DELETION_COST in annotations:
             with suppress(ValueError):
-                cost += float(annotations[POD_DELETION_COST]) / 2.0**27
+                own_cost = float(annotations[POD_DELETION_COST]) / 2.0**27
+                cost += 0.0 if math.isnan(own_cost) else own_cost
         if self.spec.priority is not None:
             cost += self.spec.priority / 2.0**25
         return min(max(cost, -10.0), 10.0)
