@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import translate_errors
 from reconciler.model.billing import COMPUTE, EC2_INSTANCE, ReservedInstancesTerms, SavingsPlanTerms
+from reconciler.model.errors import CloudError
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, ReservedInstancesTypeDef
@@ -61,16 +62,25 @@ def read_commitments(connect: Connect, region: str) -> AccountCommitments:
 
 
 def _savings_plans(connect: Connect) -> Iterator[SavingsPlanTypeDef]:
-    """Yield the active plans from all pages; boto3 has no paginator for them."""
+    """Yield the active plans from all pages; boto3 has no paginator for them.
+
+    Raises:
+        CloudError: AWS refuses, or the list does not end.
+    """
     client = connect("savingsplans", _ATTEMPTS)
     query: DescribeSavingsPlansRequestTypeDef = {"states": ["active"], "maxResults": _PLANS_MAX}
+    known = set[str]()
     while True:
         with translate_errors("savingsplans:DescribeSavingsPlans"):
             answer = client.describe_savings_plans(**query)
         yield from answer.get("savingsPlans") or []
-        if not answer.get("nextToken"):
+        after = answer.get("nextToken")
+        if not after:
             return
-        query["nextToken"] = answer["nextToken"]
+        if after in known:
+            raise CloudError("the list does not end", where="savingsplans:DescribeSavingsPlans")
+        known.add(after)
+        query["nextToken"] = after
 
 
 def _reserved_instances(connect: Connect) -> Sequence[ReservedInstancesTypeDef]:
