@@ -196,6 +196,7 @@ def _plan_fleet(request: FleetRequest, stem: str, options: ReviewRequest, findin
 
     from reconciler.assembly.inputs import planfile, policies
     from reconciler.backtest.change import with_backtest
+    from reconciler.cli.pullrequest.elsewhere import with_workloads_elsewhere
     from reconciler.plan.planning import plan_of
     from reconciler.plan.render.html import render_html
     from reconciler.plan.render.markdown import render_markdown
@@ -210,6 +211,7 @@ def _plan_fleet(request: FleetRequest, stem: str, options: ReviewRequest, findin
     plan = plan_of(msgspec.structs.replace(inputs, finds_steady_state=True), timings)
     if options.trace is not None and request.base is not None and not is_new_fleet(plan):
         plan = with_backtest(plan, request, options.trace, timings)
+    plan = with_workloads_elsewhere(plan, request)
     plan = policies.judge(plan, rules, current_time(request.now))
     refused = policies.blocking_policies(plan, options.fail_on)
     pods = pods_at_fault(plan)

@@ -208,6 +208,7 @@ def run(request: PlanRequest) -> int:
     from reconciler.assembly.inputs.sources import stated_durations
     from reconciler.backtest.change import expect_base, with_backtest
     from reconciler.cli.output.progressline import show_progress
+    from reconciler.cli.pullrequest.elsewhere import with_workloads_elsewhere
     from reconciler.cli.pullrequest.fleets import at_former_folder
     from reconciler.simulate.planinputs import read_inputs
 
@@ -230,6 +231,7 @@ def run(request: PlanRequest) -> int:
         if request.trace is not None and not is_new_fleet(plan):
             plan = with_backtest(plan, request.fleet, request.trace, timings)
         with timings("render"):
+            plan = with_workloads_elsewhere(plan, request.fleet)
             plan = policies.judge(plan, rules, current_time(request.fleet.now))
             refused = policies.blocking_policies(plan, request.fail_on)
             text = render(plan, request, inputs)
