@@ -237,7 +237,7 @@ def _merge_section(report: Report) -> Section:
         )
         for node in merge.replaced
     )
-    note = f"of {merge.head} into {merge.base}: {merge_sentence(merge)}"
+    note = f"of {merge.head} into {merge.base}: {merge_sentence(merge, report.range)}"
     head = ("NodeClaim", "NodePool", "reason", "replaced by", "starts", "terminated")
     columns = tuple(map(Column, head))
     blanks: list[Cell] = [Text("")] * (len(head) - 1)

@@ -16,6 +16,7 @@ from reconciler.model.text.money import format_monthly as month_of
 from reconciler.model.text.times import format_time
 from reconciler.plan.render.spans import difference_phrase, range_phrase
 from reconciler.plan.render.wording import MessageGroup, format_pods, group_messages
+from reconciler.plan.value.ranges import FleetRange
 from reconciler.ports.progress import PREEMPTED, EventKind
 from reconciler.simulate.eventlog import Event
 from reconciler.simulate.report import Merge, Money, Report
@@ -224,7 +225,7 @@ def _merge_lines(report: Report) -> list[str]:
     merge = report.merge
     if merge is None:
         return []
-    lines = ["", f"Merging {merge.head} into {merge.base}: {merge_sentence(merge)}"]
+    lines = ["", f"Merging {merge.head} into {merge.base}: {merge_sentence(merge, report.range)}"]
     for node in merge.replaced[:_REPLACED_MAX]:
         gone_at = node.gone_at
         done = (
@@ -244,8 +245,11 @@ def _merge_lines(report: Report) -> list[str]:
     return lines
 
 
-def merge_sentence(merge: Merge) -> str:
-    """Return in one sentence the effect of a merge on the nodes of the base and on the cost."""
+def merge_sentence(merge: Merge, ends: FleetRange | msgspec.UnsetType) -> str:
+    """Return the effect of a merge on the nodes of the base and on the cost.
+
+    ``ends`` are the fleets of all runs.
+    """
     change = merge.change
     replaced = len(merge.replaced)
     nodes = format_count(replaced + merge.kept, "node")
@@ -254,7 +258,7 @@ def merge_sentence(merge: Merge) -> str:
     )
     return (
         f"{some} replaced. After the rollout, the fleet costs {_amount_phrase(change)}. "
-        f"{_rollout_sentence(merge.extra)}{_difference_sentence(merge)}"
+        f"{_rollout_sentence(merge.extra)}{_difference_sentence(merge, ends)}"
     )
 
 
@@ -274,12 +278,12 @@ def _rollout_sentence(extra: float) -> str:
     return f"The rollout itself {verb} {format_dollars(abs(extra))}."
 
 
-def _difference_sentence(merge: Merge) -> str:
+def _difference_sentence(merge: Merge, ends: FleetRange | msgspec.UnsetType) -> str:
     """Return the change of the cost over several seeds, empty for a single run."""
     found = merge.difference
-    if isinstance(found, msgspec.UnsetType):
+    if isinstance(found, msgspec.UnsetType) or isinstance(ends, msgspec.UnsetType):
         return ""
-    return f" Over all runs: {difference_phrase(found)}."
+    return f" Over all runs: {difference_phrase(found, ends.per_hour.mean)}."
 
 
 def _stuck_lines(report: Report) -> list[str]:

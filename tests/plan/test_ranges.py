@@ -9,16 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.plan.render.spans import difference_phrase, range_phrase
-from reconciler.plan.value.costs import (
+from reconciler.plan.value.costs import AtRest, PoolAtRest, PoolChange, combine_seeds
+from reconciler.plan.value.ranges import (
     SEEDS_MAX,
     SEEDS_MIN,
-    AtRest,
-    PoolAtRest,
-    PoolChange,
-    combine_seeds,
+    FleetAtRest,
+    cost_difference,
+    fleet_range,
     seed_count,
 )
-from reconciler.plan.value.ranges import FleetAtRest, cost_difference, fleet_range
 from reconciler.simulate.seeds import affordable_count
 from tests.examples import examples
 
@@ -124,10 +123,21 @@ def test_a_range_is_one_phrase() -> None:
     assert range_phrase(fleet_range(several[:1] * 5)) == "5 nodes, $0.4300 an hour (5 runs)"
 
 
-def test_a_difference_is_one_phrase() -> None:
-    assert difference_phrase(cost_difference([-0.1, 0.3])) == (
-        "−$73 to +$219 a month, mean +$73: no difference beyond chance"
-    )
-    assert difference_phrase(cost_difference([0.1, 0.3])) == "+$73 to +$219 a month, mean +$146"
-    assert difference_phrase(cost_difference([0.1, 0.1])) == "+$73 a month"
-    assert difference_phrase(cost_difference([0.0])) == "no difference in cost"
+@pytest.mark.parametrize(
+    ("runs", "phrase"),
+    [
+        ([-0.1, 0.3], "−$73 to +$219 a month, mean +$73: no difference beyond chance"),
+        ([0.1, 0.3], "+$73 to +$219 a month, mean +$146"),
+        ([0.1, 0.1], "+$73 a month"),
+        ([0.0], "no difference in cost"),
+    ],
+)
+def test_a_difference_is_one_phrase(runs: list[float], phrase: str) -> None:
+    assert difference_phrase(cost_difference(runs), 1.0) == phrase
+
+
+def test_the_mean_is_the_difference_of_the_costs_that_a_plan_shows() -> None:
+    """$1.30 → $67.50 a month is shown as $1 → $68, and so is +$67; exactly it is +$66.20."""
+    before, after = 1.3 / 730, 67.5 / 730
+    found = cost_difference([after - before - 0.01, after - before + 0.01])
+    assert difference_phrase(found, after).endswith("mean +$67")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from reconciler.simulate.report import Merge, Replaced
@@ -36,7 +37,7 @@ def merge(replaced: int, kept: int, after: float) -> Merge:
     ],
 )
 def test_a_merge_is_one_count_and_two_amounts(found: Merge, nodes: str, cost: str) -> None:
-    assert merge_sentence(found) == (
+    assert merge_sentence(found, UNSET) == (
         f"{nodes} After the rollout, the fleet costs {cost}. The rollout itself costs $0.5000."
     )
 
@@ -50,4 +51,4 @@ def test_a_merge_is_one_count_and_two_amounts(found: Merge, nodes: str, cost: st
     ],
 )
 def test_the_cost_of_a_rollout_has_a_verb_in_place_of_a_sign(extra: float, sentence: str) -> None:
-    assert merge_sentence(replace(merge(0, 3, 1.0), extra=extra)).endswith(sentence)
+    assert merge_sentence(replace(merge(0, 3, 1.0), extra=extra), UNSET).endswith(sentence)

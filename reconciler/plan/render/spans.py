@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from reconciler.model.text.counting import format_count
-from reconciler.model.text.money import format_dollars, format_hourly, format_monthly
+from reconciler.model.text.money import (
+    format_dollars,
+    format_hourly,
+    format_monthly,
+    monthly_difference,
+)
 from reconciler.plan.value.ranges import CostDifference, CostSpan, CountSpan, FleetRange
 
 
@@ -51,14 +56,19 @@ def is_one_price(span: CostSpan) -> bool:
     return format_hourly(span.low) == format_hourly(span.high)
 
 
-def difference_phrase(found: CostDifference) -> str:
-    """Return the change of the cost for a month, and whether it is more than chance."""
+def difference_phrase(found: CostDifference, after: float) -> str:
+    """Return the change of the cost for a month, and whether it is more than chance.
+
+    ``after`` is the mean cost of the changed fleet in USD an hour: a plan subtracts both means as
+    they are shown, and so does this.
+    """
+    mean = format_monthly(monthly_difference(after - found.mean, after), signed=True)
     if format_hourly(found.low) == format_hourly(found.high):
         if format_hourly(found.mean) == format_hourly(0):
             return "no difference in cost"
-        return f"{format_monthly(found.mean, signed=True)} a month"
+        return f"{mean} a month"
     span = (
         f"{format_monthly(found.low, signed=True)} to {format_monthly(found.high, signed=True)} "
-        f"a month, mean {format_monthly(found.mean, signed=True)}"
+        f"a month, mean {mean}"
     )
     return span if found.beyond_chance else f"{span}: no difference beyond chance"
