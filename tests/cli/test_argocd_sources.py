@@ -118,6 +118,24 @@ def test_objects_in_values_files_of_another_source_are_read_at_their_place(
     assert "NodePool general" not in taken(), "a later file replaces the list"
 
 
+def test_objects_in_values_of_an_application_that_two_folders_have_are_read_once(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = json.dumps(next(iter(load_all(POOL.encode()))))
+    source = (
+        f"source: {{repoURL: 'https://x', chart: raw, helm: {{valuesObject: {{a: {pool}}}}}}}\n"
+    )
+    parent = "source: {repoURL: x, path: apps}\n"
+    write(work, {
+        "apps/nodes.yaml": application(source),
+        "parent.yaml": application(parent).replace("{name: karpenter}", "{name: parent}"),
+        "class.yaml": CLASS,
+    })  # fmt: skip
+    assert "duplicate-name" not in [f["code"] for f in findings(".", capsys)]
+    assert init(".", "--ci", "none") == 0
+    assert "NodePool general" in taken()
+
+
 @needs_helm
 @pytest.mark.parametrize(("ignores", "is_error"), [("true", False), ("false", True)])
 def test_missing_values_files_may_be_ignored(

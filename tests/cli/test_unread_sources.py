@@ -179,3 +179,18 @@ def test_a_template_with_placeholders_that_are_not_quoted_is_read(
     assert (found["code"], found["file"], found["line"]) == ("placeholder", "web.yaml", 5)
     write(work, {"web.yaml": "{{ if .Values.web }}\n" + WEB + "{{ end }}\n"})
     assert {f["file"] for f in findings(".", capsys) if f["severity"] == "error"} == {"web.yaml"}
+
+
+def test_a_tool_that_many_sources_lack_is_named_once(
+    work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("RECONCILER_HELM", raising=False)
+    for name in "edcba":
+        write(work, below(f"charts/{name}", WITHOUT_VALUES))
+    write(work, NODES)
+    (found,) = findings(".", capsys)
+    assert (found["code"], found["severity"]) == ("missing-tool", "error")
+    assert found["file"] == "charts/a/Chart.yaml"
+    named = "5 sources have to be rendered: charts/a, charts/b, charts/c and 2 more"
+    assert found["message"] == f"helm is not installed or not on PATH, and {named}"

@@ -291,9 +291,9 @@ class _Expansion:
             if isinstance(item, Diagnostic):
                 self.findings.append(item)
             elif isinstance(item, Embedded):
-                if item.is_installation and not self.takes_over:
-                    continue
-                self.files.append(embedded_file(item.objects, item.place, item.namespace))
+                if repr(item) not in self.seen and (self.takes_over or not item.is_installation):
+                    self.seen.add(repr(item))  # a folder of Applications may be read twice
+                    self.files.append(embedded_file(item.objects, item.place, item.namespace))
             elif isinstance(item, UsedFiles):
                 self.used.update(item.paths)
             else:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.desired.sources.chart import EMPTY_CHART
 from reconciler.model.diagnostics import Diagnostic, Severity
-from reconciler.model.text.counting import format_count
+from reconciler.model.text.counting import format_count, format_list
 
 if TYPE_CHECKING:
     from reconciler.desired.fleet import SourceFile
@@ -23,6 +23,8 @@ UNREAD: Final = "unread-source"
 AMBIGUOUS_WORKLOADS: Final = "ambiguous-workloads"
 LEFT_OUT: Final = frozenset({UNREAD, AMBIGUOUS_WORKLOADS})
 """Findings on sources that a plan is without: it can be made, but not acted on."""
+_HAS_TO_BE_RENDERED: Final = re.compile(r"(.*), and (.*) has to be rendered")
+_NAMED: Final = 3
 _NOT_OF_SOURCE: Final = frozenset({"missing-tool", "outside-source", "too-large"})
 """Errors about this machine, or about what a source may refer to and its size."""
 _ELSEWHERE: Final = frozenset({"missing-source", "remote-source"})
@@ -74,8 +76,28 @@ def left_out(
         else:
             optional.append(one)
     replaced = {error for one in optional for error in one.errors} - needed
-    every = [finding for finding in findings if finding not in replaced]
+    every = _with_each_tool_once([finding for finding in findings if finding not in replaced])
     return (*every, *dict.fromkeys(_warnings(optional, replaced)))
+
+
+def _with_each_tool_once(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """Return the findings, with one for all sources that lack the same tool."""
+    kept: list[Diagnostic] = []
+    lacking: dict[tuple[str, str], list[tuple[str, Diagnostic]]] = {}
+    for finding in findings:
+        what = _HAS_TO_BE_RENDERED.fullmatch(finding.message)
+        if finding.code == "missing-tool" and what is not None:
+            lacking.setdefault((what[1], finding.hint), []).append((what[2], finding))
+        else:
+            kept.append(finding)
+    for (tool, _), found in lacking.items():
+        folders = list(dict.fromkeys(folder for folder, _ in found))
+        first = min((finding for _, finding in found), key=lambda d: d.order)
+        if folders[1:]:
+            named = f"{len(folders)} sources have to be rendered: {format_list(folders, _NAMED)}"
+            first = replace(first, message=f"{tool}, and {named}")
+        kept.append(first)
+    return kept
 
 
 def _warnings(
