@@ -6,13 +6,11 @@ scheduler found no node. Pods of DaemonSets come with their DaemonSet, static po
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from itertools import islice
 from math import isnan
-from operator import is_
 from typing import Final
 
 import msgspec
@@ -43,6 +41,7 @@ from reconciler.model.kubernetes.pod import (
     PodSpec,
     Volume,
 )
+from reconciler.observed.comparison import have_same_objects, other_pods
 from reconciler.observed.snapshot import Snapshot
 from reconciler.ports.state import (
     NodeArrival,
@@ -54,6 +53,14 @@ from reconciler.ports.state import (
     TraceLog,
     Unavailable,
     spot_changes,
+)
+
+CLASS_BYTES_MAX: Final = 2**28
+"""The bytes of the classes of pods, as JSON, that are recorded in a day. Whoever may create pods
+could otherwise fill the disk with pods that come and go."""
+_FULL: Final = (
+    "no more new kinds of pods are recorded for backtests today: their specs have more than "
+    f"{CLASS_BYTES_MAX >> 20} MiB"
 )
 
 _POD_IDENTITY_LABELS: Final = frozenset(
@@ -173,11 +180,6 @@ def _volume_zones(volume: PersistentVolume) -> frozenset[str] | None:
     return frozenset(found)
 
 
-def _class_id(pod_class: PodClass) -> str:
-    content = msgspec.json.encode(pod_class, order="deterministic")
-    return blake2b(content, digest_size=8).hexdigest()
-
-
 @dataclass(frozen=True, slots=True)
 class _RecordedPod:
     """A pod that is recorded as present, as it was when last observed."""
@@ -218,7 +220,10 @@ class WorkloadRecorder:
 
     log: TraceLog
     _whole_at: datetime | None = field(default=None, init=False)
-    _classes: dict[str, PodClass] = field(default_factory=dict, init=False)
+    _classes: set[str] = field(default_factory=set, init=False)
+    _new_classes: dict[str, PodClass] = field(default_factory=dict, init=False)
+    _class_bytes: int = field(default=0, init=False)
+    _is_full: bool = field(default=False, init=False)
     _pods: dict[str, _RecordedPod] = field(default_factory=dict, init=False)
     _nodes: dict[str, NodeArrival] = field(default_factory=dict, init=False)
     _daemon_sets: tuple[DaemonSet, ...] | None = field(default=None, init=False)
@@ -235,7 +240,7 @@ class WorkloadRecorder:
         except StateError as error:
             self._problem.report(world, f"cannot record the workload for backtests: {error}")
             return
-        self._problem.report(world, "")
+        self._problem.report(world, _FULL if self._is_full else "")
 
     def record(
         self, seen: Observation, desired: PlannedFleet, unavailable: Sequence[Unavailable] = ()
@@ -270,7 +275,8 @@ class WorkloadRecorder:
 
     def _reset(self) -> None:
         self._whole_at = self._daemon_sets = self._ours = self._spot = None
-        self._classes, self._pods, self._nodes, self._refused, self._seen = {}, {}, {}, {}, ()
+        self._pods, self._nodes, self._refused, self._seen = {}, {}, {}, ()
+        self._classes, self._class_bytes, self._is_full = set(), 0, False
 
     def _make_batch(
         self,
@@ -282,7 +288,7 @@ class WorkloadRecorder:
         is_whole: bool,
     ) -> TraceBatch | None:
         """Return what changed since the last batch, and keep it; None if nothing did."""
-        known = set(self._classes)
+        self._new_classes = {}
         before, fleet = self._ours, self._fleet(seen)
         nodes, gone_nodes = self._changed_nodes(seen, arrived) if fleet is not before else ((), ())
         pods, bound, gone = self._changed_pods(seen, before, fleet)
@@ -296,7 +302,7 @@ class WorkloadRecorder:
             is_whole=is_whole,
             gone=gone,
             gone_nodes=gone_nodes,
-            classes={name: self._classes[name] for name in self._classes if name not in known},
+            classes=self._new_classes,
             pods=pods,
             bound=bound,
             nodes=nodes,
@@ -310,8 +316,8 @@ class WorkloadRecorder:
         known, claims, nodes = self._ours, seen.claims, seen.snapshot.nodes
         if (
             known is not None
-            and _have_same_objects(known.claims, claims)
-            and _have_same_objects(known.nodes, nodes)
+            and have_same_objects(known.claims, claims)
+            and have_same_objects(known.nodes, nodes)
         ):
             return known
         launched = frozenset(claim.name for claim in claims if claim.status.provider_id)
@@ -345,7 +351,7 @@ class WorkloadRecorder:
         if pods is old and not moved:
             return (), {}, ()
         self._seen = pods
-        fresh, lost = _other_pods(old, pods)
+        fresh, lost = other_pods(old, pods)
         if moved:
             new = set(map(id, fresh))
             known = [pod for pod in pods if pod.spec.node_name in moved and id(pod) not in new]
@@ -374,6 +380,9 @@ class WorkloadRecorder:
             if key in self._pods:
                 moves.gone.append(key)
             arrival = self._arrival(pod, moves.at, moves.volumes)
+            if not arrival.pod_class:
+                self._pods.pop(key, None)
+                return
             moves.arrived.append(arrival)
         elif host and known.arrival.bound is None:
             at = moves.bound[key] = _bound_at(pod, known.arrival.created, moves.at)
@@ -389,8 +398,19 @@ class WorkloadRecorder:
         return PodArrival(pod.key, name, created, bound)
 
     def _add_class(self, pod_class: PodClass) -> str:
-        name = _class_id(pod_class)
-        self._classes.setdefault(name, pod_class)
+        """Return the name of a class, "" if it is new and no more are recorded today.
+
+        Only the names are kept: the pods of most classes are gone soon.
+        """
+        content = msgspec.json.encode(pod_class, order="deterministic")
+        name = blake2b(content, digest_size=8).hexdigest()
+        if name not in self._classes:
+            if self._class_bytes + len(content) > CLASS_BYTES_MAX:
+                self._is_full = True
+                return ""
+            self._class_bytes += len(content)
+            self._classes.add(name)
+            self._new_classes[name] = pod_class
         return name
 
     def _changed_daemons(self, daemon_sets: tuple[DaemonSet, ...]) -> dict[str, PodClass] | None:
@@ -422,33 +442,6 @@ class WorkloadRecorder:
             if known.get(offering) != entry.until:
                 found.append(OfferingRefusal(*offering, entry.until, entry.code))
         return tuple(found)
-
-
-def _other_pods(old: Sequence[Pod], new: Sequence[Pod]) -> tuple[list[Pod], set[str]]:
-    """Return the pods that were not there as the same objects, and the keys of those that were."""
-    new_pods, old_pods = _trim_common(old, new)
-    ids, present = set(map(id, old_pods)), set(map(id, new_pods))
-    fresh = [pod for pod in new_pods if id(pod) not in ids]
-    return fresh, {pod.key for pod in old_pods if id(pod) not in present}
-
-
-def _trim_common(old: Sequence[Pod], new: Sequence[Pod]) -> tuple[Sequence[Pod], Sequence[Pod]]:
-    """Return the new and the old pods without those that both begin and end with."""
-    shorter = min(len(old), len(new))
-    first = _common_length(old, new, shorter)
-    last = _common_length(reversed(old), reversed(new), shorter - first)
-    return new[first : len(new) - last], old[first : len(old) - last]
-
-
-def _common_length(left: Iterable[Pod], right: Iterable[Pod], most: int) -> int:
-    """Return how many objects both have in common from the beginning, at most ``most``."""
-    pairs = islice(map(is_, left, right), most)
-    return next((number for number, same in enumerate(pairs) if not same), most)
-
-
-def _have_same_objects(known: Sequence[object], seen: Sequence[object]) -> bool:
-    """Return whether both have the same objects; those that only equal each other do not count."""
-    return known is seen or (len(known) == len(seen) and all(map(is_, known, seen)))
 
 
 def _node_names(seen: Observation) -> Iterator[str]:

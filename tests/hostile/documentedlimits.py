@@ -51,6 +51,7 @@ CONSTANTS = (
     "desired.workloads.shape:PODS_MAX",
     "desired.sizes:STATIC_NODES_MAX",
     "watch.causes:EVENTS_MAX",
+    "engine.workloadtrace:CLASS_BYTES_MAX",
     "placement.pods.headroom:PODS_MAX",
     "plan.make.launch:TYPES_MAX",
     "plan.render.markdown:CHARACTERS_MAX",
