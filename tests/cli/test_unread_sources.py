@@ -122,6 +122,30 @@ def test_a_change_that_breaks_a_source_is_an_error(
     assert main(["plan", ".", "--base", "HEAD", "--set", "cluster=none"]) == 0
 
 
+@needs_kustomize
+def test_a_change_that_adds_a_source_that_cannot_be_rendered_has_a_plan(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, NODES)
+    commit(work, "before")
+    write(work, below("other", WITHOUT_SECRETS))
+    assert main(["plan", ".", "--base", "HEAD", "--set", "cluster=none"]) == 0
+    assert '"b" does not exist' in capsys.readouterr().out
+
+
+@needs_kustomize
+def test_a_change_that_makes_overlays_of_one_kustomization_has_to_name_one(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = {"base/kustomization.yaml": "resources: [web.yaml]\n", "base/web.yaml": WEB}
+    write(work, below("nodes", {"all.yaml": f"{POOL}---\n{CLASS}"}) | one)
+    write(work, {"a/kustomization.yaml": "resources: [../base]\n"})
+    commit(work, "before")
+    write(work, {"b/kustomization.yaml": "resources: [../base]\n"})
+    assert main(["plan", ".", "--base", "HEAD", "--set", "cluster=none"]) == 1
+    assert "2 overlays share a base: a, b" in capsys.readouterr().err
+
+
 def test_a_file_with_a_fault_that_is_no_object_is_a_warning(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.assembly.inputs import operatorfile
 from reconciler.assembly.inputs.files import clones_folder
-from reconciler.desired.sources.unread import LEFT_OUT
+from reconciler.desired.sources.unread import LEFT_OUT, rendered_folders
 from reconciler.model.diagnostics import Severity
 from reconciler.model.errors import InvalidFleetError, MissingFleetError, UsageError
 from reconciler.model.policy import PolicySource
@@ -210,8 +210,8 @@ def stated_durations(request: FleetRequest, fleet: Fleet) -> dict[str, timedelta
 class Base(NamedTuple):
     """The commit of ``--base``, its objects and policies, and its fleet, or what is wrong there.
 
-    ``is_missing`` is whether it has no file of the fleet, ``unread`` are the findings on its
-    sources that are left out, and ``migrated_from`` the older versions of the API that it has.
+    ``is_missing`` is whether it has no file of the fleet, ``rendered`` are the folders of its
+    sources that were rendered, and ``migrated_from`` the older versions of the API that it has.
     """
 
     head: str | None
@@ -220,7 +220,7 @@ class Base(NamedTuple):
     policies: tuple[Policy, ...] = ()
     errors: tuple[Diagnostic, ...] = ()
     is_missing: bool = False
-    unread: tuple[Diagnostic, ...] = ()
+    rendered: frozenset[str] = frozenset()
     migrated_from: tuple[str, ...] = ()
 
 
@@ -235,6 +235,7 @@ def read_base(request: FleetRequest) -> Base | None:
     from reconciler.assembly.inputs.manifests import with_manifests
     from reconciler.assembly.inputs.rendering import expansion
     from reconciler.desired.objects import file_objects
+    from reconciler.desired.sources.rendered import RenderedFile
 
     source = source_of(request.at_base)
     try:
@@ -252,7 +253,9 @@ def read_base(request: FleetRequest) -> Base | None:
         None if errors else fleet,
         tuple(replace(policy, source=PolicySource.BASE) for policy in fleet.policies),
         errors,
-        unread=tuple(d for d in found.diagnostics if d.code in LEFT_OUT),
+        rendered=rendered_folders(
+            (file.path for file in files if isinstance(file, RenderedFile)), found.diagnostics
+        ),
         migrated_from=migrated.versions,
     )
 

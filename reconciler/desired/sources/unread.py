@@ -118,14 +118,27 @@ def _warnings(
         yield replace(first, severity=Severity.WARNING, code=UNREAD, message=message)
 
 
-def new_failures(head: Iterable[Diagnostic], base: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Return the sources that the head leaves out and the base does not, as errors.
+def rendered_folders(paths: Iterable[str], findings: Iterable[Diagnostic]) -> frozenset[str]:
+    """Return the folders of sources among the rendered ones that no finding leaves out."""
+    unread = {name for one in findings if one.code in LEFT_OUT for name in _folders_of(one)}
+    return frozenset(paths) - unread
+
+
+def new_failures(head: Iterable[Diagnostic], rendered: frozenset[str]) -> tuple[Diagnostic, ...]:
+    """Return the sources that the head leaves out and the base has ``rendered``, as errors.
 
     Their objects would look removed.
     """
-    known = {one.place.file for one in base if one.code in LEFT_OUT and one.place is not None}
     return tuple(
         replace(one, severity=Severity.ERROR)
         for one in head
-        if one.code in LEFT_OUT and (one.place is None or one.place.file not in known)
+        if one.code in LEFT_OUT and not rendered.isdisjoint(_folders_of(one))
     )
+
+
+def _folders_of(finding: Diagnostic) -> list[str]:
+    """Return the folders of the sources that such a finding names first."""
+    if finding.code == UNREAD:
+        return [finding.message.partition(" is ")[0]]
+    names = finding.message.partition(": ")[2].partition("; ")[0]
+    return [name.partition(" and ")[0] for name in names.split(", ")]
