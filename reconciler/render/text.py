@@ -41,7 +41,11 @@ def write_section(canvas: Canvas, section: Section) -> None:
     canvas.cut = False
     if section.table:
         head, *lines = _table(section.columns, rows, canvas.width)
-        canvas.heading(head)
+        if section.note:  # what its numbers are of
+            _write_title(canvas, escape_invisible(section.title), escape_invisible(section.note))
+            canvas.line(head)
+        else:
+            canvas.heading(head)
         for line in lines:
             canvas.line(line)
     else:
@@ -51,6 +55,15 @@ def write_section(canvas: Canvas, section: Section) -> None:
         canvas.line(f"  and {len(section.rows) - len(rows):,} more")
     if canvas.cut or any(row.more for row in section.rows) or len(section.rows) > len(rows):
         canvas.paragraph("(`-o html` and `-o json` list everything)", 2, "dim")
+
+
+def _write_title(canvas: Canvas, title: str, note: str) -> None:
+    """Write a title with its note, on a line of its own if both do not fit."""
+    if len(f"{title} {note}") <= canvas.width:
+        canvas.heading(title, note)
+        return
+    canvas.heading(title)
+    canvas.paragraph(note, 0, "dim")
 
 
 def _write_list(canvas: Canvas, rows: Sequence[SectionRow]) -> None:

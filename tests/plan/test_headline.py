@@ -17,6 +17,7 @@ from reconciler.plan.render.sections.fleet import who_pays
 from reconciler.plan.render.sections.pods import unschedulable_pods as unschedulable_section
 from reconciler.plan.render.stuck import stuck_lines
 from reconciler.plan.render.summary import summary_lines, summary_of
+from reconciler.plan.render.text import render_text
 from reconciler.plan.render.unplaced import pods_at_fault
 from reconciler.plan.value.costs import (
     AtRest,
@@ -633,3 +634,15 @@ def test_nodes_that_do_not_exist_yet_have_no_name() -> None:
     assert stuck_lines(stuck[2:], "snapshot") == [
         "2 drifted nodes cannot be replaced: 2 nodes launched until then (m)."
     ]
+
+
+def test_a_table_on_a_terminal_says_what_its_numbers_are_of() -> None:
+    """Its columns alone did not show that they were those of the steady state."""
+    pools = {"web": PoolChange(before=PoolAtRest(nodes=4), after=PoolAtRest(nodes=4))}
+    found = change(1, 2, by_node_pool=pools)
+    lines = render_text(a_plan(at_rest=found)).splitlines()
+    assert "NodePools in steady state (base → head)" in lines
+    many = combine_seeds([change(2, to, by_node_pool=pools) for to in (1, 4)])
+    wide = render_text(a_plan(at_rest=many), width=60).splitlines()
+    title = wide.index("NodePools in steady state")
+    assert wide[title + 1].startswith("(base → head; costs are means of 2 runs")

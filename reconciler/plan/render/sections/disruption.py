@@ -80,7 +80,7 @@ def deferred_nodes(plan: Plan) -> Section | None:
         note=f"{format_count(len(plan.deferred), 'node')} to be disrupted later",
         columns=_NODES,
         rows=rows_of(clusters, lambda group: _deferred_row(group, plan.at), "node"),
-        lines_title="waits for",
+        lines_title="wait",
         folded=True,
     )
 
