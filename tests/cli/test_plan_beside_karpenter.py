@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -285,6 +287,32 @@ def test_a_change_beside_karpenter_costs_what_it_costs_from_its_snapshot(
         captured = planned(capsys, "--base", "HEAD", "--snapshot", "cluster.json")
     assert live["atRest"]["before"]["nodes"] == 2
     assert live["atRest"] == captured["atRest"]
+
+
+@pytest.mark.parametrize("in_fleet", [False, True])
+def test_a_cluster_is_planned_without_any_file(
+    in_fleet: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The current context of the kubeconfig names the cluster, and no file of a fleet counts."""
+    with a_cluster(tmp_path, lists_of(node_pool(), *TWO, pods=(*LOAD, waiting_pod()))):
+        if in_fleet:
+            initialize()
+            shutil.rmtree("fleet/nodes")
+            os.chdir("fleet")
+        capsys.readouterr()
+        assert main(["plan", "--from-cluster", "--now", NOW, "-o", "json"]) == 0
+        plan = json.loads(capsys.readouterr().out)
+    assert plan["actor"] == "karpenter"
+    assert plan["cost"]["byNodePool"]["web"]["nodesBefore"] == 2
+    assert [claim["pods"] for claim in plan["nodeClaims"]] == [["shop/api"]]
+
+
+@pytest.mark.parametrize("more", [["fleet"], ["--snapshot", "x.json"], ["--base", "HEAD"]])
+def test_a_plan_without_files_takes_none(
+    more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "--from-cluster", *more]) == 1
+    assert "--from-cluster: cannot be combined with" in capsys.readouterr().err
 
 
 def test_a_snapshot_of_a_fleet_has_karpenters_objects_and_gives_the_same_plan(

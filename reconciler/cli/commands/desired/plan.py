@@ -87,6 +87,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timings", action="store_true",
         help="print the seconds spent in each phase to stderr, as JSON",
     )  # fmt: skip
+    add(
+        "--from-cluster", action="store_true",
+        help="plan the NodePools of the cluster itself, without files",
+    )  # fmt: skip
     inputs.add_context(
         parser,
         "; outside a fleet folder, plan the NodePools of the cluster itself",
@@ -186,13 +190,40 @@ def request_of(args: argparse.Namespace) -> PlanRequest:
         {"--out": args.file, "--base": args.base, "--trace": args.trace},
     )
     fleet = inputs.fleet_request(args, args.path)
-    if args.kubeconfig_context:
-        is_named = args.path or args.repo or args.below or args.manifests or args.base
-        is_of_cluster = not (is_named or args.snapshot) and not is_in_fleet()
+    if args.from_cluster or args.kubeconfig_context:
+        others = {
+            "PATH": args.path,
+            "--repo": args.repo,
+            "--path": args.below,
+            "-f": args.manifests,
+            "--base": args.base,
+            "--snapshot": args.snapshot,
+        }
+        named = [flag for flag, value in others.items() if value]
+        is_of_cluster = _is_of_cluster(from_cluster=args.from_cluster, named=named)
         fleet = dataclass_replace(fleet, is_of_cluster=is_of_cluster)
     if args.overrides and args.file is not None:
         raise _not_applied_error("--out")
     return inputs.request_from(PlanRequest, args, fleet=fleet, what_if=what_if)
+
+
+def _is_of_cluster(*, from_cluster: bool, named: Sequence[str]) -> bool:
+    """Return whether to plan the NodePools of the cluster itself.
+
+    ``named`` are the arguments that name other ones.
+
+    Raises:
+        UsageError: ``--from-cluster`` is combined with one of them.
+    """
+    if not from_cluster:
+        return not named and not is_in_fleet()
+    if named:
+        raise UsageError(
+            f"cannot be combined with {named[0]}",
+            where="--from-cluster",
+            remedy="remove one of them; with files, --context names the cluster",
+        )
+    return True
 
 
 def run(request: PlanRequest) -> int:
