@@ -55,9 +55,9 @@ from reconciler.ports.state import (
     spot_changes,
 )
 
-CLASS_BYTES_MAX: Final = 2**28
+CLASS_BYTES_MAX: Final = 2**27
 """The bytes of the classes of pods, as JSON, that are recorded in a day. Whoever may create pods
-could otherwise fill the disk with pods that come and go."""
+could otherwise fill the disk with pods that come and go, or a batch beyond what is read again."""
 _FULL: Final = (
     "no more new kinds of pods are recorded for backtests today: their specs have more than "
     f"{CLASS_BYTES_MAX >> 20} MiB"

@@ -157,7 +157,8 @@ class _Counters:
         self._register_karpenter_metrics(registry)
         self._register_own_metrics(registry)
         self._is_invalid_from = 0.0
-        self._reasons: dict[str, str] = {}
+        self._reasons: dict[str, str] = {}  # of the claims of the last plan, by name
+        self._earlier_reasons = self._reasons
 
     def _register_karpenter_metrics(self, registry: CollectorRegistry) -> None:
         """Register the metrics that Karpenter has too."""
@@ -294,8 +295,8 @@ class _Counters:
         if result.started:
             nodes = result.seen.state().nodes
             pods = {n.claim.name: len(n.reschedulable) for n in nodes if n.claim is not None}
-        for planned in result.plan.node_claims:
-            self._reasons[planned.name] = planned.reason
+        self._earlier_reasons = self._reasons
+        self._reasons = {planned.name: planned.reason for planned in result.plan.node_claims}
         if result.costs is not None:
             for outcome, count in result.costs.results.items():
                 self.cost_writes.labels(outcome).inc(count)
@@ -330,12 +331,12 @@ class _Counters:
                 self.pods_disrupted.labels(*labels, _termination_mode(claim)).inc(pods.get(name, 0))
 
     def count_created(self, claim: NodeClaim) -> None:
-        reason = snake_case(self._reasons.pop(claim.name, "provisioned"))
+        name = claim.name
+        reason = self._reasons.get(name) or self._earlier_reasons.get(name, "provisioned")
         relaxed = claim.metadata.annotations.get(MIN_VALUES_RELAXED, "false")
-        self.created.labels(reason, claim.node_pool, relaxed).inc()
+        self.created.labels(snake_case(reason), claim.node_pool, relaxed).inc()
 
     def count_terminated(self, claim: NodeClaim) -> None:
-        self._reasons.pop(claim.name, None)
         self.terminated.labels(
             claim.node_pool, claim_label(claim, CAPACITY_TYPE), claim_label(claim, ZONE)
         ).inc()
