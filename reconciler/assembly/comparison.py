@@ -117,7 +117,7 @@ def with_base_inputs(
             rendered: their objects must not look removed.
     """
     replaced = tuple(_replacing_submodules(base, facts.diagnostics))
-    failed = new_failures(facts.diagnostics, base.rendered)
+    failed = new_failures(facts.diagnostics, base.rendered) if base.fleet is not None else ()
     if replaced or failed:
         raise InvalidFleetError((*replaced, *failed))
     if is_new_fleet(base, facts):

@@ -21,6 +21,7 @@ from reconciler.desired.sources.chartvalues import (
 )
 from reconciler.desired.sources.requested import Rendering, Tool
 from reconciler.desired.sources.tree import OutsideTreeError, TreeLimitError
+from reconciler.desired.sources.unread import Purpose
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.json import JsonDict
@@ -152,5 +153,5 @@ def _ambiguous_values(path: str, folder: str, names: Sequence[str]) -> UsageErro
 
 
 def _makes_node_pools(path: str, rendering: Rendering) -> bool:
-    made, _ = expanded_folder(path, (), (), (rendering,), takes_over=True)
+    made, _ = expanded_folder(path, (), (), (rendering,), purpose=Purpose.TAKE_OVER)
     return any(MAKES_NODES.search(f.content) and b"kind: NodePool" in f.content for f in made)

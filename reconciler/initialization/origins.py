@@ -23,7 +23,7 @@ from reconciler.desired.sources.detection import (
     folder_of_one,
     overlays_of,
 )
-from reconciler.desired.sources.unread import AMBIGUOUS_WORKLOADS
+from reconciler.desired.sources.unread import AMBIGUOUS_WORKLOADS, Purpose
 from reconciler.desired.templated import has_control_flow
 from reconciler.desired.terraform.environments import ASSUMED
 from reconciler.desired.terraform.modules import DISABLED, FoundText
@@ -178,7 +178,7 @@ def _expand(
     from reconciler.assembly.inputs.rendering import expanded_folder
 
     files, refused = expanded_folder(
-        path, given.files, given.refused, renderings, prefer, takes_over=True
+        path, given.files, given.refused, renderings, prefer, purpose=Purpose.TAKE_OVER
     )
     _expect_one_overlay(path, refused)
     unlisted = _unlisted_files(refused)

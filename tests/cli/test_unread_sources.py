@@ -134,6 +134,19 @@ def test_a_change_that_adds_a_source_that_cannot_be_rendered_has_a_plan(
 
 
 @needs_kustomize
+def test_nodes_are_new_beside_a_source_that_no_revision_can_read(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, {"app/kustomization.yaml": "resources: ['https://example.com/app.yaml']\n"})
+    commit(work, "before")
+    write(work, NODES)
+    capsys.readouterr()
+    assert main(["plan", ".", "--base", "HEAD", "--set", "cluster=none"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "has no NodePool in this folder: the fleet is new" in printed
+
+
+@needs_kustomize
 def test_a_change_that_makes_overlays_of_one_kustomization_has_to_name_one(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

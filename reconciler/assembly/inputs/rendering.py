@@ -21,7 +21,7 @@ from reconciler.desired.sources.chart import (
     release_name,
 )
 from reconciler.desired.sources.detection import Detected, detect, has_sources, tree_finding
-from reconciler.desired.sources.gitops.objects import ObjectsOfFiles
+from reconciler.desired.sources.gitops.objects import ObjectsOfFiles, has_objects
 from reconciler.desired.sources.gitops.reading import folders_above, is_gitops, renderings_of
 from reconciler.desired.sources.kustomization import Closure, closure_of, kustomization_file
 from reconciler.desired.sources.references import broken_references
@@ -39,6 +39,7 @@ from reconciler.desired.sources.tree import OutsideTreeError, Tree, TreeLimitErr
 from reconciler.desired.sources.unread import (
     AMBIGUOUS_WORKLOADS,
     FailedSource,
+    Purpose,
     left_out,
     makes_nodes,
 )
@@ -75,12 +76,11 @@ def _leaving(findings: Sequence[Diagnostic]) -> tuple[int, int]:
 
 def expansion(
     source: Source | None = None, renderings: Sequence[Rendering] = (),
-    prefer: Sequence[str] = (), *, takes_over: bool = False,
+    prefer: Sequence[str] = (), *, purpose: Purpose = Purpose.PLAN
 ) -> Expand:  # fmt: skip
     """Return what renders the files of a source, with the tools of this machine.
 
-    ``renderings`` and ``prefer`` are those of ``expand``, relative to the fleet folder, and
-    ``takes_over`` as well.
+    The others are those of ``expand``, with paths relative to the fleet folder.
     ``RECONCILER_KUSTOMIZE`` and ``RECONCILER_HELM`` name them, otherwise PATH does; a program in
     the repository is never used.
     """
@@ -91,9 +91,8 @@ def expansion(
     def expand_content(content: SourceContent, tree: Tree, below: str) -> SourceContent:
         if not renderings and not has_sources(content.files):
             return content
-        found = expand(
-            content.files, tree, below, _renderer(path), renderings, prefer, takes_over=takes_over
-        )
+        renderer = _renderer(path)
+        found = expand(content.files, tree, below, renderer, renderings, prefer, purpose=purpose)
         return replace(
             content, files=found.files, diagnostics=(*content.diagnostics, *found.findings),
             leaving=_leaving(found.findings), commands=found.commands,
@@ -104,7 +103,8 @@ def expansion(
 
 def expanded_folder(
     path: str, files: Sequence[SourceFile], refused: Sequence[Diagnostic],
-    renderings: Sequence[Rendering] = (), prefer: Sequence[str] = (), *, takes_over: bool = False,
+    renderings: Sequence[Rendering] = (), prefer: Sequence[str] = (), *,
+    purpose: Purpose = Purpose.PLAN,
 ) -> tuple[list[SourceFile], list[Diagnostic]]:  # fmt: skip
     """Return the files of a folder on disk after rendering, and all findings."""
     if not renderings and not has_sources(files):
@@ -113,7 +113,7 @@ def expanded_folder(
     from reconciler.adapters.git.source import SourceContent, WorkingTree, expand_folder
 
     content = SourceContent(tuple(files), tuple(refused), GitRevision())
-    expand = expansion(WorkingTree(path), renderings, prefer, takes_over=takes_over)
+    expand = expansion(WorkingTree(path), renderings, prefer, purpose=purpose)
     found = expand_folder(content, path, expand)
     return list(found.files), list(found.diagnostics)
 
@@ -135,24 +135,26 @@ def _renderer(path: str) -> Renderer:
 
 def expand(
     files: Sequence[SourceFile], tree: Tree, below: str, renderer: Renderer,
-    renderings: Sequence[Rendering] = (), prefer: Sequence[str] = (), *, takes_over: bool = False,
+    renderings: Sequence[Rendering] = (), prefer: Sequence[str] = (), *,
+    purpose: Purpose = Purpose.PLAN
 ) -> Expanded:  # fmt: skip
     """Return the fleet in folder ``below`` of the tree after rendering.
 
     ``files`` are those of the folder as they are, ``renderings`` those that something else than
     its files asks for. Of overlays that share a base, the one below a path of ``prefer`` counts.
-    Errors in sources that no node depends on are warnings. What ``takes_over`` the fleet wants
-    them as they are, and the Applications of Karpenter's chart with the values that they get.
+    Errors in sources that no node depends on are warnings, except to take over a fleet. That also
+    gives the Applications of Karpenter's chart, with the values that they get.
     """
     metered = MeteredTree(tree)
     detected = detect(files, metered, below, prefer)
     folders = [posixpath.normpath(posixpath.join(below, r.folder)) for r in renderings]
     asked = [replace(r, folder=f) for r, f in zip(renderings, folders, strict=True)]
-    expanded = _Expansion(metered, below, renderer, detected, asked, takes_over=takes_over)
+    expanded = _Expansion(metered, below, renderer, detected, asked, purpose=purpose)
     found = expanded.run()
-    if takes_over or detected.is_stated:
+    if purpose is Purpose.TAKE_OVER or detected.is_stated:
         return found
-    return replace(found, findings=left_out(found.findings, expanded.failed, found.files))
+    findings = left_out(found.findings, expanded.failed, found.files, purpose)
+    return replace(found, findings=findings)
 
 
 @dataclass
@@ -174,7 +176,7 @@ class _Expansion:
     parsed: dict[str, list[Document]] = field(default_factory=dict)
     made_so_far: Made = field(default_factory=Made)
     failed: list[FailedSource] = field(default_factory=list)
-    takes_over: bool = False
+    purpose: Purpose = Purpose.PLAN
 
     def run(self) -> Expanded:
         self.findings += self.detected.findings
@@ -255,7 +257,7 @@ class _Expansion:
         if file.path in _ENTRY_FILES:
             return False
         path = posixpath.normpath(posixpath.join(self.below, file.path))
-        if path in self.used and not _has_objects(file):
+        if path in self.used and not has_objects(file):
             return True
         is_in_whole = "." in self.consumed or self._is_consumed(path)
         return is_in_whole or (posixpath.dirname(path) or ".") in self.flat
@@ -291,13 +293,17 @@ class _Expansion:
             if isinstance(item, Diagnostic):
                 self.findings.append(item)
             elif isinstance(item, Embedded):
-                if repr(item) not in self.seen and (self.takes_over or not item.is_installation):
-                    self.seen.add(repr(item))  # a folder of Applications may be read twice
-                    self.files.append(embedded_file(item.objects, item.place, item.namespace))
+                self._add_embedded(item)
             elif isinstance(item, UsedFiles):
                 self.used.update(item.paths)
             else:
                 yield item
+
+    def _add_embedded(self, item: Embedded) -> None:
+        is_asked = self.purpose is Purpose.TAKE_OVER or not item.is_installation
+        if is_asked and repr(item) not in self.seen:  # a folder of Applications may be read twice
+            self.seen.add(repr(item))
+            self.files.append(embedded_file(item.objects, item.place, item.namespace))
 
     def _render(self, rendering: Rendering) -> list[SourceFile]:
         """Return the files of one source; a finding says why there are none."""
@@ -492,7 +498,3 @@ class _Expansion:
 
     def _shown(self, path: str) -> str:
         return posixpath.relpath(path, self.below)
-
-
-def _has_objects(file: SourceFile) -> bool:
-    return any(f is None for document in file.documents()[0] for _, f in entries(document))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.desired.sources.chart import EMPTY_CHART
@@ -35,6 +36,14 @@ _NODES: Final = re.compile(
 )
 
 
+class Purpose(Enum):
+    """What a fleet is rendered for: a plan, the base of a comparison, or to be taken over."""
+
+    PLAN = auto()
+    BASE = auto()
+    TAKE_OVER = auto()
+
+
 class FailedSource(NamedTuple):
     """A source with errors: its ``folder`` for people, and whether its files make nodes.
 
@@ -55,22 +64,24 @@ def makes_nodes(content: bytes) -> bool:
 
 
 def left_out(
-    findings: Sequence[Diagnostic], failed: Sequence[FailedSource], files: Iterable[SourceFile]
-) -> tuple[Diagnostic, ...]:
+    findings: Sequence[Diagnostic], failed: Sequence[FailedSource], files: Iterable[SourceFile],
+    purpose: Purpose,
+) -> tuple[Diagnostic, ...]:  # fmt: skip
     """Return the findings, with one warning in place of the errors in each source to leave out.
 
     As long as it is not known where the nodes are, a source with files that are missing or
-    elsewhere may have them.
+    elsewhere may have them. The nodes may have been added since a base.
     """
     has_nodes = any(makes_nodes(file.content) for file in files)
     lacks_values = any(one.code == EMPTY_CHART for one in findings)
     is_known = has_nodes or lacks_values or any(one.has_nodes for one in failed)
+    elsewhere = _ELSEWHERE - {"remote-source"} if purpose is Purpose.BASE else _ELSEWHERE
     optional: list[FailedSource] = []
     needed: set[Diagnostic] = set()
     for one in failed:
         is_needed = one.has_nodes and not (one.is_spare and has_nodes)
         codes = {error.code for error in one.errors}
-        may_have_nodes = not is_known and not codes.isdisjoint(_ELSEWHERE)
+        may_have_nodes = not is_known and not codes.isdisjoint(elsewhere)
         if is_needed or may_have_nodes or not codes.isdisjoint(_NOT_OF_SOURCE):
             needed.update(one.errors)
         else:

@@ -19,7 +19,7 @@ from reconciler.model.json import JsonDict, as_mapping, as_text
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Pointer
 from reconciler.source.finding import field_path
-from reconciler.source.objects import Entry
+from reconciler.source.objects import Entry, entries
 from reconciler.source.schema import value_at
 
 KUSTOMIZE_FIELDS: Final = (
@@ -29,6 +29,11 @@ KUSTOMIZE_FIELDS: Final = (
 _UNKNOWN_VALUES: Final = ("{{", "${")
 _NAME_MAX: Final = 253
 """The length of the longest name that Kubernetes accepts."""
+
+
+def has_objects(file: SourceFile) -> bool:
+    """Return whether a file has an object without a finding."""
+    return any(f is None for document in file.documents()[0] for _, f in entries(document))
 
 
 class OtherObjects(Protocol):
