@@ -18,9 +18,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache, reduce
+from typing import Final
 
 from reconciler.model.karpenter.labels import HOSTNAME, normalize_label
 from reconciler.model.text.quoting import quote_value
+
+_SHORT_VALUES: Final = 16
+_SHORT_CHARACTERS: Final = 1_000
+_LONG_VALUES: Final = 4_000
+_LONG_CHARACTERS: Final = 2**18
 
 _INT64_MAX = 2**63 - 1
 
@@ -183,10 +189,15 @@ def requirement(
     Raises:
         ValueError: a bound is not a single integer, or the operator is unknown.
     """
-    return _requirement(normalize_label(key), Operator(operator), tuple(values), min_values)
+    label, known, listed = normalize_label(key), Operator(operator), tuple(values)
+    characters, make = len(label) + sum(map(len, listed)), _requirement
+    if len(listed) <= _SHORT_VALUES and characters <= _SHORT_CHARACTERS:
+        make = _short_requirement
+    elif len(listed) <= _LONG_VALUES and characters <= _LONG_CHARACTERS:
+        make = _long_requirement
+    return make(label, known, listed, min_values)
 
 
-@lru_cache(maxsize=65536)
 def _requirement(
     key: str, operator: Operator, values: tuple[str, ...], min_values: int | None
 ) -> Requirement:
@@ -211,6 +222,11 @@ def _requirement(
         return Requirement(key, True, gte=gte, min_values=min_values)
     lte = bound - (operator is Operator.LT)
     return Requirement(key, True, lte=lte, min_values=min_values)
+
+
+# The author of a pod chooses how long a requirement is: what is kept has to be small.
+_short_requirement = lru_cache(maxsize=65536)(_requirement)
+_long_requirement = lru_cache(maxsize=64)(_requirement)
 
 
 def from_spec(spec: RequirementSpec) -> Requirement:
