@@ -35,13 +35,13 @@ def spoil(site: Site, chance: random.Random) -> None:
 
 
 def standing(site: Site) -> dict[str, Any]:
-    """Return the status without the plan's time and digest.
+    """Return the status without what changes by itself.
 
     A digest covers the records as the look found them, and what the last look wrote into them is
-    found by the next.
+    found by the next. Offerings are unavailable for three minutes.
     """
     status: dict[str, Any] = json.loads(site.finish("status", "-o", "json"))
-    del status["plan"]["at"], status["plan"]["digest"]
+    del status["plan"]["at"], status["plan"]["digest"], status["unavailable"]
     return status
 
 
