@@ -59,6 +59,7 @@ _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
 _NO_METADATA: Final = Metadata()
 
+_LABELS_MAX: Final = 50
 _KINDS_MAX: Final = 10_000
 
 
@@ -371,9 +372,16 @@ class NodePods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in 
         return add_resources(*(pod.requests() for pod in self.daemons if not pod.is_terminal))
 
 
-@lru_cache(_KINDS_MAX)
 def _shared_kind(namespace: str, labels: frozenset[tuple[str, str]]) -> PodKind:
-    """Return the same object for equal kinds, of which others are compared label by label."""
+    """Return the same object for equal kinds, of which others are compared label by label.
+
+    One with more labels than anybody writes is not kept.
+    """
+    return _kept_kind(namespace, labels) if len(labels) <= _LABELS_MAX else (namespace, labels)
+
+
+@lru_cache(_KINDS_MAX)
+def _kept_kind(namespace: str, labels: frozenset[tuple[str, str]]) -> PodKind:
     return namespace, labels
 
 

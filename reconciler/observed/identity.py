@@ -384,6 +384,8 @@ def _claimed_amounts(claim: NodeClaim | None, kind: str, names: Iterable[str]) -
     return {name: (claimed or {}).get(name, 0) for name in names}
 
 
+_RESOURCES_MAX: Final = 50
+
 _Key = tuple[tuple[str, str | int | float], ...]
 
 
@@ -391,13 +393,22 @@ def _amounts_key(amounts: Mapping[str, str | int | float]) -> _Key:
     return tuple(amounts.items())
 
 
-@lru_cache(maxsize=4096)
 def _parse_amounts(key: _Key) -> Mapping[str, int] | None:
-    """Return amounts in thousandths, None if one is not a quantity; many nodes have the same."""
+    """Return amounts in thousandths, None if one is not a quantity; many nodes have the same.
+
+    Those of a node with more resources than any are not kept: a node states its own.
+    """
+    return _kept_amounts(key) if len(key) <= _RESOURCES_MAX else _read_amounts(key)
+
+
+def _read_amounts(key: _Key) -> Mapping[str, int] | None:
     try:
         return parse_resources(dict(key))
     except (ValueError, OverflowError):
         return None
+
+
+_kept_amounts = lru_cache(maxsize=4096)(_read_amounts)
 
 
 @lru_cache(maxsize=4096)

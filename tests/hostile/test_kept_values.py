@@ -9,6 +9,10 @@ import pytest
 
 from reconciler.model.expressions.selectors import selector_problem
 from reconciler.model.karpenter.requirements import requirement
+from reconciler.model.kubernetes.pod import HostPort
+from reconciler.observed.fingerprint import _shared_kind
+from reconciler.observed.identity import _amounts_key, _parse_amounts
+from reconciler.placement.nodes.ports import UsedPorts
 from tests.hostile.threats import Threat, attack
 
 READ = 600
@@ -35,14 +39,36 @@ def a_long_selector(number: int) -> None:
     assert selector_problem(" && ".join(terms)) is None
 
 
+def many_labels(number: int) -> None:
+    _shared_kind("shop", frozenset((f"l{number}-{n}", "v") for n in range(2_000)))
+
+
+def many_resources(number: int) -> None:
+    _parse_amounts(_amounts_key({f"example.com/r{number}-{n}": "1" for n in range(2_000)}))
+
+
+def a_long_address(number: int) -> None:
+    UsedPorts([HostPort(f"{number}" + "1" * 500_000, 80, "TCP")])
+
+
 @attack(
     Threat.EXHAUSTION, "pods that come and go, each with long conditions of its own, for memory"
 )
 @pytest.mark.parametrize(
-    "read", [many_values, some_values, a_long_value, a_long_key, a_long_selector]
+    "read",
+    [
+        many_values,
+        some_values,
+        a_long_value,
+        a_long_key,
+        a_long_selector,
+        many_labels,
+        many_resources,
+        a_long_address,
+    ],
 )
 def test_what_is_kept_of_conditions_is_small(read: Callable[[int], None]) -> None:
-    """Guards: the lengths in ``requirement``, and ``_CHARACTERS_MAX`` of selectors."""
+    """Guards: what limits each cache beside the number of its entries."""
     read(READ)
     tracemalloc.start()
     try:

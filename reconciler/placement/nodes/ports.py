@@ -16,6 +16,7 @@ from reconciler.model.kubernetes.pod import HostPort
 PORTS_PER_CHECK: Final = 8
 """How many ports of a pod are looked up in the time of a check."""
 
+_ADDRESS_MAX: Final = 100
 _EVERY: Final = ""
 """The unspecified address, which conflicts with all others."""
 
@@ -67,8 +68,12 @@ class UsedPorts:
         return found
 
 
-@lru_cache(maxsize=4096)
 def _address(ip: str) -> str:
+    return _known_address(ip) if len(ip) <= _ADDRESS_MAX else ip
+
+
+@lru_cache(maxsize=4096)
+def _known_address(ip: str) -> str:
     try:
         return _EVERY if ip_address(ip).is_unspecified else ip
     except ValueError:
