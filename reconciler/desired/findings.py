@@ -11,8 +11,10 @@ from reconciler.model.text.counting import format_list
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.finding import Finding
 from reconciler.source.objects import Entry
+from reconciler.source.resource import VALIDATED_KINDS
 from reconciler.source.schema import value_at
 
+DUPLICATE_WORKLOAD: Final = "duplicate-workload"
 NO_OBJECT: Final = "no-object"
 _OTHERS_MAX: Final = 3
 """The maximum number of files without an object that have a finding each, or are named in one."""
@@ -68,7 +70,8 @@ def skipped_objects(skipped: Mapping[str, int]) -> Diagnostic:
 def duplicate_finding(entry: Entry, first: Entry) -> Finding:
     """Return the finding on an object whose name is taken; of a Namespace, the first counts.
 
-    Many folders have the Namespace beside each application.
+    Many folders have the Namespace beside each application. Workloads of one name in several
+    folders are often for several clusters, which is no fault of the repository.
     """
     at = ("metadata", "name")
     message = (
@@ -79,6 +82,9 @@ def duplicate_finding(entry: Entry, first: Entry) -> Finding:
     hint = "rename or remove one"
     if len(folders) > 1:
         hint += "; of two ways to deploy it, list only one folder under sources in reconciler.yaml"
+        if severity is Severity.ERROR and entry.kind not in VALIDATED_KINDS:
+            message = f"{message}; only that one is planned"
+            return Finding(DUPLICATE_WORKLOAD, at, message, hint, Severity.WARNING)
     return Finding("duplicate-name", at, message, hint, severity)
 
 

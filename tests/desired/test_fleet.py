@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reconciler.assembly.inputs.sources import expect_complete
 from reconciler.cli.output.findings import render_json
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_classes, node_overlays, node_pools
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.errors import InvalidFleetError
 from tests.desired.examples import a_class, a_file, a_pool, a_pool_requiring, an_overlay
 from tests.examples import examples
 
@@ -200,6 +202,26 @@ def test_objects_of_two_folders_may_be_two_ways_to_deploy_one() -> None:
         [a_file(a_pool(), path="k8s/b.json"), a_file(a_pool(), a_class(), path="chart/a.json")]
     )
     assert "list only one folder under sources in reconciler.yaml" in diagnostic.hint
+
+
+def test_of_workloads_of_one_name_in_several_folders_the_first_is_planned() -> None:
+    """Folders for several clusters are common, and no fault of a repository."""
+    quick, slow = (
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
+         "spec": {"containers": [{"name": name, "image": "web"}]}}
+        for name in ("quick", "slow")
+    )  # fmt: skip
+    nodes = a_file(a_pool(), a_class(), path="nodes.json")
+    files = [a_file(quick, path="prod/web.json"), a_file(slow, path="dev/web.json")]
+    fleet, (diagnostic,) = read_fleet([nodes, *files])
+
+    assert (diagnostic.severity, diagnostic.code) == (Severity.WARNING, "duplicate-workload")
+    assert str(diagnostic.place).startswith("prod/web.json:1:")
+    assert [r.data["spec"]["containers"][0]["name"] for r in fleet.workloads] == ["slow"]
+    with pytest.raises(InvalidFleetError, match="only that one is planned"):
+        expect_complete([diagnostic])
+    _, (same,) = read_fleet([nodes, a_file(quick, slow, path="web.json")])
+    assert (same.severity, same.code) == (Severity.ERROR, "duplicate-name")
 
 
 def test_of_a_namespace_that_is_written_twice_the_first_counts() -> None:

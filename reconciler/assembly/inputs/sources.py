@@ -364,14 +364,18 @@ def desired_fleet(
 
 
 def expect_complete(findings: Iterable[Diagnostic]) -> None:
-    """Refuse a fleet with placeholders or unread sources: it can be planned, but not acted on.
+    """Refuse a fleet with placeholders, or without some sources or workloads that it may have.
+
+    It can be planned, but not acted on.
 
     Raises:
         InvalidFleetError: it has some.
     """
+    from reconciler.desired.findings import DUPLICATE_WORKLOAD
     from reconciler.desired.placeholders import CODE
 
-    left = [replace(d, severity=Severity.ERROR) for d in findings if d.code in {CODE, *LEFT_OUT}]
+    codes = {CODE, DUPLICATE_WORKLOAD, *LEFT_OUT}
+    left = [replace(d, severity=Severity.ERROR) for d in findings if d.code in codes]
     if left:
         raise InvalidFleetError(left)
 
