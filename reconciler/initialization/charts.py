@@ -19,9 +19,8 @@ from reconciler.desired.sources.chartvalues import (
     merged_values,
     values_for_nodes,
 )
-from reconciler.desired.sources.requested import Rendering, Tool
+from reconciler.desired.sources.requested import Purpose, Rendering, RenderOptions, Tool
 from reconciler.desired.sources.tree import OutsideTreeError, TreeLimitError
-from reconciler.desired.sources.unread import Purpose
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.json import JsonDict
@@ -153,5 +152,5 @@ def _ambiguous_values(path: str, folder: str, names: Sequence[str]) -> UsageErro
 
 
 def _makes_node_pools(path: str, rendering: Rendering) -> bool:
-    made, _ = expanded_folder(path, (), (), (rendering,), purpose=Purpose.TAKE_OVER)
+    made, _ = expanded_folder(path, (), (), RenderOptions((rendering,), purpose=Purpose.TAKE_OVER))
     return any(MAKES_NODES.search(f.content) and b"kind: NodePool" in f.content for f in made)

@@ -12,6 +12,7 @@ from reconciler.adapters.clock import SystemClock
 from reconciler.adapters.git.folder import read_folder
 from reconciler.adapters.kubernetes.kinds import Kind
 from reconciler.assembly.inputs.manifests import read_manifests, shown_states
+from reconciler.assembly.inputs.rendering import expanded_folder
 from reconciler.catalog.regions import region_of_pools
 from reconciler.desired.contents import seems_to_have_workload
 from reconciler.desired.fleet import SourceFile
@@ -23,7 +24,8 @@ from reconciler.desired.sources.detection import (
     folder_of_one,
     overlays_of,
 )
-from reconciler.desired.sources.unread import AMBIGUOUS_WORKLOADS, Purpose
+from reconciler.desired.sources.requested import Purpose, RenderOptions
+from reconciler.desired.sources.unread import AMBIGUOUS_WORKLOADS
 from reconciler.desired.templated import has_control_flow
 from reconciler.desired.terraform.environments import ASSUMED
 from reconciler.desired.terraform.modules import DISABLED, FoundText
@@ -59,7 +61,6 @@ from reconciler.source.schema import value_at
 
 if TYPE_CHECKING:
     from reconciler.adapters.kubernetes.api import Api
-    from reconciler.desired.sources.requested import Rendering
 
 _TEMPLATED: Final = b"{{"
 _UNQUOTED: Final = re.compile(rb"^[ \t-]*+(?:(?<=[ \t])\{\{|[^\s#\"']++[ \t]++\{\{)", re.MULTILINE)
@@ -139,10 +140,8 @@ def _read_folder(
     expanded = _Expanded(files, refused, shown)
     if path != "-" and os.path.isdir(path):
         templates = read_templates(path, prefer, region, takes_disabled=takes_disabled)
-        renderings = [*templates.releases, *charts.renderings]
-        expanded = _expand(
-            path, expanded, templates, renderings, prefer, takes_disabled=takes_disabled
-        )
+        wanted = RenderOptions((*templates.releases, *charts.renderings), prefer, Purpose.TAKE_OVER)
+        expanded = _expand(path, expanded, templates, wanted, takes_disabled=takes_disabled)
     items, unread, other_files = _read_objects(expanded.files)
     notes = [finding for finding in expanded.refused if finding.code in _TO_COMPLETE]
     notes += [_to_prefer(f) for f in expanded.refused if f.code == AMBIGUOUS_WORKLOADS]
@@ -169,17 +168,12 @@ def _expand(
     path: str,
     given: _Expanded,
     templates: TemplateObjects,
-    renderings: Sequence[Rendering],
-    prefer: Sequence[str],
+    wanted: RenderOptions,
     *,
     takes_disabled: bool,
 ) -> _Expanded:
     """Return the files of a folder with those that its sources and ``templates`` make."""
-    from reconciler.assembly.inputs.rendering import expanded_folder
-
-    files, refused = expanded_folder(
-        path, given.files, given.refused, renderings, prefer, purpose=Purpose.TAKE_OVER
-    )
+    files, refused = expanded_folder(path, given.files, given.refused, wanted)
     _expect_one_overlay(path, refused)
     unlisted = _unlisted_files(refused)
     if takes_disabled:

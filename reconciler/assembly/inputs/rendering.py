@@ -33,13 +33,21 @@ from reconciler.desired.sources.rendered import (
     place_in_message,
     rendered_file,
 )
-from reconciler.desired.sources.requested import Embedded, Found, Rendering, Tool, UsedFiles
+from reconciler.desired.sources.requested import (
+    FOR_A_PLAN,
+    Embedded,
+    Found,
+    Purpose,
+    Rendering,
+    RenderOptions,
+    Tool,
+    UsedFiles,
+)
 from reconciler.desired.sources.substitution import substitute
 from reconciler.desired.sources.tree import OutsideTreeError, Tree, TreeLimitError, manifests_in
 from reconciler.desired.sources.unread import (
     AMBIGUOUS_WORKLOADS,
     FailedSource,
-    Purpose,
     left_out,
     makes_nodes,
 )
@@ -74,13 +82,9 @@ def _leaving(findings: Sequence[Diagnostic]) -> tuple[int, int]:
     return codes.count("outside-source"), codes.count("remote-source")
 
 
-def expansion(
-    source: Source | None = None, renderings: Sequence[Rendering] = (),
-    prefer: Sequence[str] = (), *, purpose: Purpose = Purpose.PLAN
-) -> Expand:  # fmt: skip
+def expansion(source: Source | None = None, options: RenderOptions = FOR_A_PLAN) -> Expand:
     """Return what renders the files of a source, with the tools of this machine.
 
-    The others are those of ``expand``, with paths relative to the fleet folder.
     ``RECONCILER_KUSTOMIZE`` and ``RECONCILER_HELM`` name them, otherwise PATH does; a program in
     the repository is never used.
     """
@@ -89,10 +93,9 @@ def expansion(
     path = source.path if isinstance(source, WorkingTree | AtRef) else ""
 
     def expand_content(content: SourceContent, tree: Tree, below: str) -> SourceContent:
-        if not renderings and not has_sources(content.files):
+        if not options.renderings and not has_sources(content.files):
             return content
-        renderer = _renderer(path)
-        found = expand(content.files, tree, below, renderer, renderings, prefer, purpose=purpose)
+        found = expand(content.files, tree, below, _renderer(path), options)
         return replace(
             content, files=found.files, diagnostics=(*content.diagnostics, *found.findings),
             leaving=_leaving(found.findings), commands=found.commands,
@@ -102,19 +105,19 @@ def expansion(
 
 
 def expanded_folder(
-    path: str, files: Sequence[SourceFile], refused: Sequence[Diagnostic],
-    renderings: Sequence[Rendering] = (), prefer: Sequence[str] = (), *,
-    purpose: Purpose = Purpose.PLAN,
-) -> tuple[list[SourceFile], list[Diagnostic]]:  # fmt: skip
+    path: str,
+    files: Sequence[SourceFile],
+    refused: Sequence[Diagnostic],
+    options: RenderOptions = FOR_A_PLAN,
+) -> tuple[list[SourceFile], list[Diagnostic]]:
     """Return the files of a folder on disk after rendering, and all findings."""
-    if not renderings and not has_sources(files):
+    if not options.renderings and not has_sources(files):
         return list(files), list(refused)
     from reconciler.adapters.git.revision import GitRevision
     from reconciler.adapters.git.source import SourceContent, WorkingTree, expand_folder
 
     content = SourceContent(tuple(files), tuple(refused), GitRevision())
-    expand = expansion(WorkingTree(path), renderings, prefer, purpose=purpose)
-    found = expand_folder(content, path, expand)
+    found = expand_folder(content, path, expansion(WorkingTree(path), options))
     return list(found.files), list(found.diagnostics)
 
 
@@ -134,26 +137,29 @@ def _renderer(path: str) -> Renderer:
 
 
 def expand(
-    files: Sequence[SourceFile], tree: Tree, below: str, renderer: Renderer,
-    renderings: Sequence[Rendering] = (), prefer: Sequence[str] = (), *,
-    purpose: Purpose = Purpose.PLAN
-) -> Expanded:  # fmt: skip
+    files: Sequence[SourceFile],
+    tree: Tree,
+    below: str,
+    renderer: Renderer,
+    options: RenderOptions = FOR_A_PLAN,
+) -> Expanded:
     """Return the fleet in folder ``below`` of the tree after rendering.
 
-    ``files`` are those of the folder as they are, ``renderings`` those that something else than
-    its files asks for. Of overlays that share a base, the one below a path of ``prefer`` counts.
-    Errors in sources that no node depends on are warnings, except to take over a fleet. That also
-    gives the Applications of Karpenter's chart, with the values that they get.
+    ``files`` are those of the folder as they are. Errors in sources that no node depends on are
+    warnings, except to take over a fleet. That also gives the Applications of Karpenter's chart,
+    with the values that they get.
     """
     metered = MeteredTree(tree)
-    detected = detect(files, metered, below, prefer)
-    folders = [posixpath.normpath(posixpath.join(below, r.folder)) for r in renderings]
-    asked = [replace(r, folder=f) for r, f in zip(renderings, folders, strict=True)]
-    expanded = _Expansion(metered, below, renderer, detected, asked, purpose=purpose)
+    detected = detect(files, metered, below, options.prefer)
+    asked = [
+        replace(r, folder=posixpath.normpath(posixpath.join(below, r.folder)))
+        for r in options.renderings
+    ]
+    expanded = _Expansion(metered, below, renderer, detected, asked, purpose=options.purpose)
     found = expanded.run()
-    if purpose is Purpose.TAKE_OVER or detected.is_stated:
+    if options.purpose is Purpose.TAKE_OVER or detected.is_stated:
         return found
-    findings = left_out(found.findings, expanded.failed, found.files, purpose)
+    findings = left_out(found.findings, expanded.failed, found.files, options.purpose)
     return replace(found, findings=findings)
 
 
@@ -351,12 +357,7 @@ class _Expansion:
             folder, name = posixpath.dirname(path) or ".", posixpath.basename(path)
             if rendering.folder != folder and (name in kustomization.NAMES or name == CHART):
                 inner.append(folder)
-            text = content
-            if rendering.substitutions is not None:
-                decoded = content.decode("utf-8", "surrogateescape")
-                text = substitute(decoded, rendering.substitutions).encode(
-                    "utf-8", "surrogateescape"
-                )
+            text = substitute(content, rendering.substitutions)
             found.append((path, namespaced_file(self._shown(path), text, rendering.namespace)))
         for folder in sorted(inner):
             if not any(folder.startswith(f"{other}/") for other in inner):
@@ -480,12 +481,10 @@ class _Expansion:
         self, output: bytes, rendering: Rendering, files: Mapping[str, bytes],
         patches: Sequence[str], root: str, place: Place,
     ) -> RenderedFile:  # fmt: skip
-        if rendering.substitutions is not None:
-            text = output.decode("utf-8", "surrogateescape")
-            output = substitute(text, rendering.substitutions).encode("utf-8", "surrogateescape")
         index = SourceIndex(files, patches, self.below, place, self.parsed)
         shown = self._shown(rendering.folder)
-        made, findings = rendered_file(shown, output, index, root, rendering.namespace)
+        content = substitute(output, rendering.substitutions)
+        made, findings = rendered_file(shown, content, index, root, rendering.namespace)
         self.findings += findings
         return made
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.assembly.inputs import operatorfile
 from reconciler.assembly.inputs.files import clones_folder
-from reconciler.desired.sources.unread import LEFT_OUT, Purpose, rendered_folders
+from reconciler.desired.sources.requested import Purpose, RenderOptions
+from reconciler.desired.sources.unread import LEFT_OUT, rendered_folders
 from reconciler.model.diagnostics import Severity
 from reconciler.model.errors import InvalidFleetError, MissingFleetError, UsageError
 from reconciler.model.policy import PolicySource
@@ -90,7 +91,8 @@ def read_source(request: FleetRequest) -> SourceFiles:
     from reconciler.plan.value.plan import Revision
 
     source = source_of(request)
-    expand = expansion(source, purpose=Purpose.BASE if request.is_base else Purpose.PLAN)
+    purpose = Purpose.BASE if request.is_base else Purpose.PLAN
+    expand = expansion(source, RenderOptions(purpose=purpose))
     is_partial = request.may_be_empty or request.is_instead
     if request.is_removed:
         found = _remains_of_removed(request)
@@ -239,7 +241,7 @@ def read_base(request: FleetRequest) -> Base | None:
 
     source = source_of(request.at_base)
     try:
-        found = read(source, expansion(source, purpose=Purpose.BASE))
+        found = read(source, expansion(source, RenderOptions(purpose=Purpose.BASE)))
     except MissingFleetError:
         return Base(head_of(source), (), None, is_missing=True)
     files, _ = with_manifests(found.files, (), request.manifests, is_instead=request.is_instead)

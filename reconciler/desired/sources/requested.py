@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Final, NamedTuple
 
 from reconciler.desired.sources.gitops.patterns import is_kept
@@ -108,3 +108,27 @@ def values_of(written: str) -> JsonDict:
 def is_karpenter_chart(name: str) -> bool:
     """Return whether the name or address of a chart is that of Karpenter's controller."""
     return name.rstrip("/").rpartition("/")[2] == _KARPENTER
+
+
+class Purpose(Enum):
+    """What a fleet is rendered for: a plan, the base of a comparison, or to be taken over."""
+
+    PLAN = auto()
+    BASE = auto()
+    TAKE_OVER = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class RenderOptions:
+    """What is rendered besides the sources that the files name, and what for.
+
+    ``renderings`` are those that something else than the files asks for. Of overlays that share a
+    base, the one below a path of ``prefer`` counts. Folders are relative to that of the fleet.
+    """
+
+    renderings: Sequence[Rendering] = ()
+    prefer: Sequence[str] = ()
+    purpose: Purpose = Purpose.PLAN
+
+
+FOR_A_PLAN: Final = RenderOptions()

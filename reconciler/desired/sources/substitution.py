@@ -23,12 +23,21 @@ _DISABLED: Final = re.compile(
 _DOCUMENT: Final = re.compile(r"^---[ \t]*$", re.MULTILINE)
 
 
-def substitute(text: str, values: Mapping[str, str]) -> str:
-    """Return a text with its variables replaced; documents that disable it stay as they are.
+def substitute(content: bytes, values: Mapping[str, str] | None) -> bytes:
+    """Return a file with its variables replaced; documents that disable it stay as they are.
+
+    Without ``values`` (None), nothing is replaced.
 
     Raises:
         TreeLimitError: it becomes too long.
     """
+    if values is None:
+        return content
+    replaced = _replace_variables(content.decode("utf-8", "surrogateescape"), values)
+    return replaced.encode("utf-8", "surrogateescape")
+
+
+def _replace_variables(text: str, values: Mapping[str, str]) -> str:
     length = len(text)
 
     def replace(match: re.Match[str]) -> str:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.desired.sources.chart import EMPTY_CHART
+from reconciler.desired.sources.requested import Purpose
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.text.counting import format_count, format_list
 
@@ -34,14 +34,6 @@ _NODES: Final = re.compile(
     rb"""\bkind["']?\s*:\s*["']?(?:NodePool|EC2NodeClass|NodeClass|Provisioner|AWSNodeTemplate"""
     rb"""|NodeOverlay)\b|\bkarpenter\.(?:sh|k8s\.aws)/v[0-9]"""
 )
-
-
-class Purpose(Enum):
-    """What a fleet is rendered for: a plan, the base of a comparison, or to be taken over."""
-
-    PLAN = auto()
-    BASE = auto()
-    TAKE_OVER = auto()
 
 
 class FailedSource(NamedTuple):
