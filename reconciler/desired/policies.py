@@ -13,7 +13,7 @@ from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
 from reconciler.source.objects import Entry
 
-RESERVED: Final = ("unschedulable", "warnings")
+RESERVED: Final = ("none", "unschedulable", "warnings")
 """Words that ``--fail-on`` accepts besides the names of policies."""
 _EXAMPLES: Final = "examples: 2026-12-31, 2026-12-31T18:00:00Z"
 

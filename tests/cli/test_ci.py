@@ -215,6 +215,34 @@ def test_the_deletion_of_every_node_pool_says_which_nodes_go_and_which_pods_have
     assert json.loads(capsys.readouterr().out)["summary"]["text"][0] == first
 
 
+@pytest.mark.parametrize(
+    ("name", "code", "error"),
+    [
+        ("unscheduleable", 1, "(did you mean unschedulable?)"),
+        ("own-rule", 0, ""),
+        ("rule-of-another-fleet", 0, ""),
+    ],
+)
+def test_a_name_in_fail_on_that_no_fleet_has_a_policy_of_is_an_error(
+    name: str, code: int, error: str, small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The job fails instead of passing every change; another fleet may have the policy."""
+    other = small.parent / "b"
+    for folder, policy in ((small, "own-rule"), (other, "rule-of-another-fleet")):
+        rules = f'policies: [{{name: {policy}, severity: warning, expression: "true"}}]\n'
+        with (folder / "reconciler.yaml").open("a") as settings:
+            settings.write(rules)
+    commit_all(small.parent)
+    git(small.parent, "branch", "--force", "main")
+    (small / "workloads.yaml").write_text(SMALL.replace("replicas: 2", "replicas: 3"))
+    commit_all(small.parent)
+    assert main(["ci", "--base", "main", "--out", "plans", "--fail-on", name]) == code
+    captured = capsys.readouterr()
+    assert "1 of 2 fleets planned" in captured.out
+    assert captured.err == (f'Error: --fail-on: there is no policy "{name}" {error}\n' * code)
+    assert Path("plans/a.md").is_file()
+
+
 BROKEN = {
     "an unknown field": ("nodes/pool.yaml", "consolidateAfter", "consolidateAftr"),
     "broken YAML": ("nodes/pool.yaml", "  template:", "  template: ["),

@@ -365,9 +365,7 @@ def test_fail_on_with_an_unknown_policy_is_a_usage_error(
     assert plan("--policy", write(fleet.parent, NEVER), "--fail-on", "nevr") == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err == (
-        'Error: --fail-on: no policy "nevr" applies to this plan (did you mean never?)\n'
-    )
+    assert captured.err == ('Error: --fail-on: there is no policy "nevr" (did you mean never?)\n')
 
 
 @pytest.mark.parametrize(
@@ -530,6 +528,7 @@ def test_validate_reports_an_expression_that_does_not_compile(
     [
         ({"name": "Bad Name", "expression": "true"}, "policies[0].name: invalid value"),
         ({"name": "unschedulable", "expression": "true"}, "has a meaning of its own in --fail-on"),
+        ({"name": "none", "expression": "true"}, "has a meaning of its own in --fail-on"),
         ({"name": "a"}, "required field `expression` is missing"),
         ({"name": "a", "expression": "true", "severty": "error"}, "did you mean severity?"),
         (

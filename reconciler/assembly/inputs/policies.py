@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -93,19 +93,15 @@ def _failing(policy: Policy, why: str) -> Policy:
     return replace(policy, expression="false", message=message, message_expression="")
 
 
-def expect_known_policies(fail_on: Collection[str], policies: Sequence[Policy]) -> None:
-    """Check that every name in ``--fail-on`` exists.
-
-    Raises:
-        UsageError: it does not.
-    """
-    known = [UNSCHEDULABLE, WARNINGS, NONE, *(policy.name for policy in policies)]
+def unknown_policy(fail_on: Collection[str], names: Iterable[str]) -> UsageError | None:
+    """Return the error for a name in ``--fail-on`` that is not one of these policies'."""
+    known = [UNSCHEDULABLE, WARNINGS, NONE, *names]
     for name in sorted(fail_on):
         if name not in known:
             remedy = did_you_mean(name, known, f"use {', '.join(known[:3])} or a policy's name")
-            raise UsageError(
-                f'no policy "{name}" applies to this plan', where="--fail-on", remedy=remedy
-            )
+            message = f'there is no policy "{name}"'
+            return UsageError(message, where="--fail-on", remedy=remedy)
+    return None
 
 
 def blocking_policies(plan: Plan, fail_on: Collection[str]) -> list[JudgedPolicy]:

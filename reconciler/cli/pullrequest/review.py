@@ -25,7 +25,7 @@ from reconciler.cli.pullrequest.failure import (
 from reconciler.cli.pullrequest.fleets import FleetChange, file_stems
 from reconciler.cli.validation import ValidateRequest, validate_fleet
 from reconciler.model.diagnostics import Severity
-from reconciler.model.errors import InvalidFleetError, PolicyError, ReconcilerError
+from reconciler.model.errors import InvalidFleetError, PolicyError, ReconcilerError, UsageError
 from reconciler.model.text.visible import encodable, one_line
 from reconciler.plan.render.unplaced import pods_at_fault
 from reconciler.plan.render.verdicts import full_verdict_of
@@ -41,7 +41,8 @@ class Review:
 
     ``annotations`` are printed as they are; ``markdown`` goes into the summary of the job.
     ``file`` is the plan in JSON and ``headline`` its first line, empty if there is none.
-    ``per_month`` is None without a base to compare with.
+    ``per_month`` is None without a base to compare with. ``policies`` are the names of those that
+    the plan was checked against.
     """
 
     fleet: str
@@ -53,6 +54,7 @@ class Review:
     headline: str = ""
     per_month: float | None = None
     unschedulable: int = 0
+    policies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +240,7 @@ def _plan_fleet(request: FleetRequest, stem: str, options: ReviewRequest, findin
         headline=summary.text[0],
         per_month=summary.per_month,
         unschedulable=len(pods),
+        policies=tuple(policy.name for policy in rules),
     )
 
 
@@ -279,3 +282,36 @@ def review_all(changes: Sequence[FleetChange], options: ReviewRequest) -> list[R
     keys = list(zip(changes, stems, strict=True))
     outcomes = dict(executor.outcomes(_Reviews(options), keys))
     return [outcomes[position].result() for position in range(len(changes))]
+
+
+def misspelled(
+    reviews: Sequence[Review], fleets: Sequence[str], fail_on: frozenset[str]
+) -> UsageError | None:
+    """Return the error for a name in ``--fail-on`` that no fleet of the job has a policy of.
+
+    The policies of the fleets that were not planned are read only for a name that the others do not
+    have. Nothing is reported if the policies of a fleet are not known.
+    """
+    from reconciler.assembly.inputs.policies import unknown_policy
+
+    if not reviews or not all(review.file for review in reviews):
+        return None
+    names = {name for review in reviews for name in review.policies}
+    if unknown_policy(fail_on, names) is None:
+        return None
+    planned = {review.fleet for review in reviews}
+    try:
+        names.update(*(_policies_of(folder) for folder in fleets if folder not in planned))
+    except ReconcilerError:
+        return None
+    return unknown_policy(fail_on, sorted(names))
+
+
+def _policies_of(folder: str) -> list[str]:
+    """Return the names of the policies in the files of a fleet."""
+    from reconciler.assembly.inputs import sources
+    from reconciler.desired.fleet import read_fleet
+
+    files = sources.read_source(FleetRequest(path=folder, is_emptied=True)).files
+    fleet, _ = read_fleet(files, any_class=True, allow_empty=True)
+    return [policy.name for policy in fleet.policies]

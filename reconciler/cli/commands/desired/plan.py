@@ -251,7 +251,9 @@ def run(request: PlanRequest) -> int:
             request = dataclass_replace(request, fleet=at_former_folder(request.fleet))
         inputs = read_inputs(request.fleet, timings, request.what_if)
         rules = policies.policies_of(operator, inputs)
-        policies.expect_known_policies(request.fail_on, rules)
+        unknown = policies.unknown_policy(request.fail_on, [policy.name for policy in rules])
+        if unknown is not None:
+            raise unknown
         from msgspec.structs import replace
 
         from reconciler.plan.planning import plan_of

@@ -15,7 +15,7 @@ from reconciler import exitcode
 from reconciler.adapters.writing import make_folder
 from reconciler.cli.parser import inputs
 from reconciler.cli.pullrequest.fleets import changed_fleets, fleets_below
-from reconciler.cli.pullrequest.review import Review, ReviewRequest, review_all
+from reconciler.cli.pullrequest.review import Review, ReviewRequest, misspelled, review_all
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.visible import one_line
 
@@ -85,6 +85,7 @@ def run(request: ReviewRequest) -> int:
 
     Raises:
         ReconcilerError: the changed fleets cannot be determined.
+        UsageError: ``--fail-on`` names no policy of a fleet; what was planned is written.
     """
     from reconciler.backtest.change import expect_base
 
@@ -98,8 +99,11 @@ def run(request: ReviewRequest) -> int:
         for text in review.annotations:
             sys.stdout.write(text)
     code = max((one.code for one in reviews), key=_rank, default=exitcode.DONE)
+    error = misspelled(reviews, fleets, request.fail_on)
     _print_reviews(reviews, fleets, base)
-    _set_outputs(reviews, code)
+    _set_outputs(reviews, exitcode.FAILED if error else code)
+    if error:
+        raise error
     return code
 
 
