@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -98,6 +99,16 @@ DIALECT = {
 }
 """The same for the folders in ``REWRITTEN``."""
 
+FOR_READERS = {
+    r"(at|to) rest": "steady state",
+    r"stuck": "cannot be replaced",
+    r"judge(s|d)?": "evaluate",
+    r"aws' ": "AWS's",
+    r"theoretical minimum for": "lower bound",
+    r"outside git": "not in a git repository",
+}
+"""The same for pages, descriptions in schemas, and sentences that a command prints."""
+
 NAMES = {word for word in (*FORBIDDEN, *DIALECT) if word.isalpha()} | {
     "believed", "dear", "dearest", "deed", "deeds", "equip", "essence", "furnished", "hasten",
     "heed", "homeless", "leaver", "lonely", "looks", "mingled", "parted", "said", "scene", "toll",
@@ -163,6 +174,29 @@ def paragraphs(page: str) -> Iterator[tuple[int, str]]:
         line += text.count("\n")
 
 
+def descriptions(schema: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each description in a JSON schema."""
+    for line, text in enumerate(schema.splitlines(), 1):
+        name, _, value = text.strip().rstrip(",").partition(": ")
+        if name == '"description"' and value.startswith('"'):
+            yield line, json.loads(value)
+
+
+def sentences(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each string of several words, without documentation.
+
+    Messages of assertions are left out: nobody but a developer reads them.
+    """
+    left_out = {
+        line
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Assert)
+        or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    return ((line, text) for line, text in texts(source) if " " in text and line not in left_out)
+
+
 def find_forbidden(parts: Iterable[tuple[int, str]], forms: Mapping[str, str]) -> list[str]:
     """Return a line for each forbidden form in a text: line number, form, and better words."""
     pattern = re.compile(rf"\b(?:{'|'.join(forms)})\b")
@@ -179,6 +213,8 @@ def parts_of(folder: str) -> list[tuple[Path, list[tuple[int, str]]]]:
     """Return the texts of the modules, pages and tables of a folder, with their lines."""
     found = []
     for path in sorted((ROOT / folder).rglob("*")):
+        if folder == "schemas" and path.suffix == ".json":
+            found.append((path, list(descriptions(path.read_text(encoding="utf-8")))))
         if path.suffix in {".py", ".md", ".toml"}:
             content = path.read_text(encoding="utf-8")
             is_page = path.suffix != ".py"
@@ -281,6 +317,46 @@ def test_text_avoids_the_words_that_the_guide_forbids(folder: str) -> None:
 def test_rewritten_text_avoids_dialect(folder: str) -> None:
     found = find_faults(folder, DIALECT)
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("folder", ["docs", "examples", "schemas", "deploy"])
+def test_pages_and_schemas_use_the_words_of_readers(folder: str) -> None:
+    """Records of decisions are left out: they are about the code, and use its names."""
+    found = [
+        f"{path.relative_to(ROOT)}, {fault}"
+        for path, parts in parts_of(folder)
+        if path.suffix != ".py" and "decisions" not in path.parts
+        for fault in find_forbidden(parts, FOR_READERS)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_sentences_of_commands_use_the_words_of_readers() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}, {fault}"
+        for path in sorted((ROOT / "reconciler").rglob("*.py"))
+        for fault in find_forbidden(sentences(path.read_text(encoding="utf-8")), FOR_READERS)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_words_of_developers_are_found_only_where_users_read_them() -> None:
+    source = '''"""A fleet at rest."""
+assert x, "this has come to rest"
+print(f"{x} nodes stuck at rest", "stuck")
+'''
+    schema = '{\n  "stuck": {\n    "description": "what AWS\' list is judged by"\n  }\n}'
+    assert [
+        fault.partition(" (")[0] for fault in find_forbidden(sentences(source), FOR_READERS)
+    ] == [
+        'line 3: "stuck"',
+        'line 3: "at rest"',
+    ]
+    found = find_forbidden(descriptions(schema), FOR_READERS)
+    assert [fault.partition(" (")[0] for fault in found] == [
+        'line 3: "aws\' "',
+        'line 3: "judged"',
+    ]
 
 
 @pytest.mark.parametrize("folder", NAMED)

@@ -44,7 +44,7 @@ REGIONS: Final = frozenset({
 """The regions of all partitions."""
 
 YUAN_FOR_A_DOLLAR: Final = 7.1
-"""AWS' prices in China are in yuan. All amounts here are in dollars, so they are converted."""
+"""AWS's prices in China are in yuan. All amounts here are in dollars, so they are converted."""
 
 _ZONE: Final = re.compile(r"[a-z]{2,}(?:-[a-z]+)+-[0-9][a-z]", re.ASCII)
 _SIMILARITY_MIN: Final = 0.7

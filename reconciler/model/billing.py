@@ -29,9 +29,9 @@ EC2_INSTANCE: Final = "EC2Instance"
 class SavingsPlanTerms:
     """A savings plan; money is USD an hour at the plan's own rates.
 
-    ``type`` is AWS' name, ``Compute`` or ``EC2Instance``; only the latter has a ``family``. Without
-    a ``region``, that of the fleet applies. ``discount_percent`` is the plan's discount on the
-    on-demand price.
+    ``type`` is AWS's name, ``Compute`` or ``EC2Instance``; only the latter has a ``family``.
+    Without a ``region``, that of the fleet applies. ``discount_percent`` is the plan's discount on
+    the on-demand price.
     """
 
     type: str

@@ -1,4 +1,4 @@
-"""Price sources and their precedence: the bundle, AWS' quotes, and the user's price book."""
+"""Price sources and their precedence: the bundle, AWS's quotes, and the user's price book."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def _has_no_credentials(error: Exception) -> bool:
 
 
 def code_of(error: Exception) -> str:
-    """Return AWS' own code of an error, or the name of its class."""
+    """Return AWS's own code of an error, or the name of its class."""
     code = _response(error).get("Error", {}).get("Code")
     return str(code) if code else type(error).__name__
 
@@ -226,7 +226,7 @@ def our_error(call: str, error: Exception) -> ReconcilerError:
 def denial_remedy(call: str, message: str) -> str:
     """Return what to do about a denied call: which right to give.
 
-    A call may need more rights than the one of its name, such as iam:PassRole. AWS' message then
+    A call may need more rights than the one of its name, such as iam:PassRole. AWS's message then
     names the one that is missing.
     """
     found = _DENIED.search(message)

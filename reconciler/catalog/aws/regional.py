@@ -4,7 +4,7 @@ An older list has the prices of nearly every region, and the newest one those of
 price of another region is that of the older list if the price of the type has not changed since
 then where both are known. Otherwise it is an estimate:
 
-- a type whose price has changed, mostly by a cut of AWS' in all regions: the older price, changed
+- a type whose price has changed, mostly by a cut by AWS in all regions: the older price, changed
   by the same factor;
 - a type that is newer than the older list: its price in the region of the newest list, times the
   usual factor between both regions, of its family if it has one, else of all types.

@@ -50,7 +50,7 @@ def _labels(
 class PriceOrigin(Part, frozen=True):
     """The source of a price.
 
-    ``source`` is one of ``bundled`` (the list in the release), ``live`` (AWS' price list),
+    ``source`` is one of ``bundled`` (the list in the release), ``live`` (AWS's price list),
     ``spot-history``, ``estimate``, ``reservation`` (already paid for), ``book`` (the user's price
     book), ``commitment`` (a savings plan or reserved instances with unused capacity) or
     ``overlay``. ``at`` is when it was read or published, and ``basis`` the source of the price that

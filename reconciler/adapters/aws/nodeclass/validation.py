@@ -63,7 +63,7 @@ class TrialVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The outcome of a trial; ``error`` is AWS' message unless the call is allowed."""
+    """The outcome of a trial; ``error`` is AWS's message unless the call is allowed."""
 
     verdict: TrialVerdict
     code: str = ""
