@@ -10,7 +10,7 @@ import asyncio
 import base64
 import hmac
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -69,6 +69,8 @@ _HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+_LAST: Final = {**_HEADERS, "Connection": "close"}
+_BODY: Final = frozenset({"content-length", "transfer-encoding"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,7 +400,8 @@ def with_access_control(app: ASGIApp, access: DashboardAccess, free: frozenset[s
     """Return the application behind ``access``; the paths in ``free`` need none.
 
     Every answer has the security headers, and only GET and HEAD are answered. A request for another
-    host is refused, except one with the token, and monitoring from other machines.
+    host is refused, except one with the token, and monitoring from other machines. A body ends its
+    connection: a proxy may see its end elsewhere, and has not checked what follows as a request.
     """
 
     async def asgi(scope: Scope, receive: Receive, send: Send) -> None:
@@ -409,30 +412,28 @@ def with_access_control(app: ASGIApp, access: DashboardAccess, free: frozenset[s
         if not (access.accepts_host(request) or access.has_token(request)) and (
             access.is_open or not is_free
         ):
-            answer = PlainTextResponse(
-                "This is not a name of the server: pass it with --allowed-host.\n", 421
-            )
+            text = "This is not a name of the server: pass it with --allowed-host.\n"
+            answer = PlainTextResponse(text, 421)
         elif request.method not in {"GET", "HEAD"}:
             answer = PlainTextResponse("read-only\n", 405, {"Allow": "GET, HEAD"})
         elif is_free or access.allows(request):
             pass
         elif not access.is_possible:
-            answer = PlainTextResponse(
-                "The dashboard is off: it needs loopback, a token or a trusted header.\n", 404
-            )
+            text = "The dashboard is off: it needs loopback, a token or a trusted header.\n"
+            answer = PlainTextResponse(text, 404)
         else:
-            answer = PlainTextResponse(
-                "A token is needed.\n", 401, {"WWW-Authenticate": 'Basic realm="reconciler"'}
-            )
-        await answer(scope, receive, _with_headers(send))
+            realm = {"WWW-Authenticate": 'Basic realm="reconciler"'}
+            answer = PlainTextResponse("A token is needed.\n", 401, realm)
+        headers = _HEADERS if _BODY.isdisjoint(request.headers.keys()) else _LAST
+        await answer(scope, receive, _with_headers(send, headers))
 
     return asgi
 
 
-def _with_headers(send: Send) -> Send:
+def _with_headers(send: Send, headers: Mapping[str, str]) -> Send:
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            extra = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
+            extra = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
             message = {**message, "headers": [*message.get("headers", ()), *extra]}
         await send(message)
 

@@ -241,3 +241,25 @@ def test_an_oversize_request_is_refused_and_the_next_one_answered(
                 assert client.recv(12) in (b"HTTP/1.1 400", b"")
         assert ask(port, "/healthz")[0] == 200
     assert capfd.readouterr().err == ""
+
+
+BODIES = {
+    "both lengths": "Content-Length: 99\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a length": "Content-Length: 2\r\n\r\nab",
+    "chunks": "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+}
+
+
+@attack(Threat.SECRETS, "a request in what a proxy took for the body of another (smuggling)")
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("body", BODIES)
+def test_nothing_after_a_body_is_a_request(method: str, body: str) -> None:
+    access = dashboard_access("0.0.0.0:0", "", "X-User", ())
+    head = "HTTP/1.1\r\nHost: localhost\r\n"
+    first = f"{method} /healthz {head}{BODIES[body]}"
+    second = f"GET / {head}X-User: anna\r\nConnection: close\r\n\r\n"
+    with served(access) as port, socket.create_connection(("127.0.0.1", port), 10) as client:
+        client.sendall((first + second).encode())
+        answers = b"".join(iter(lambda: client.recv(65536), b""))
+    assert answers.count(b"HTTP/1.1 ") == 1
+    assert b"shop" not in answers
