@@ -139,6 +139,48 @@ def test_finding_the_files_of_all_sources_has_a_limit_of_steps(
         assert message.endswith("finding its files takes more than 50,000 steps")
 
 
+def directory(**patterns: str) -> dict[str, str]:
+    """Return a fleet of which an Application reads the files that patterns choose."""
+    application = {
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": {"name": "a"},
+        "spec": {"source": {"repoURL": "x", "path": "base", "directory": patterns}},
+    }  # fmt: skip
+    nodes = {f"base/{number}.yaml": f"{POOL}---\n{CLASS}" for number in range(50)}
+    return nodes | {"app.json": json.dumps(application)}
+
+
+PATTERNS = {
+    "choices": f"{{{',' * 500_000}}}{'x' * 500_000}",
+    "brackets": "[" * 500_000,
+    "wildcards": "*a" * 250_000,
+}
+
+
+@attack(Threat.RENDERING, "a pattern for files of a megabyte, or of half a million choices")
+@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("field", ["include", "exclude", "generator"])
+def test_the_length_of_a_pattern_for_files_has_a_limit(
+    name: str, field: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    generators = [{"git": {"files": [{"path": PATTERNS[name]}]}}]
+    made = {"set.yaml": application_set(generators, "x"), "all.yaml": f"{POOL}---\n{CLASS}"}
+    files = made if field == "generator" else directory(**{field: PATTERNS[name]})
+    assert messages(capsys, files) == [
+        "the source is too large: a pattern of more than 1,000 characters"
+    ]
+
+
+@attack(Threat.RENDERING, "patterns for files that each take long, for very many files")
+@pytest.mark.parametrize("pattern", ["[" * 1_000, f"{{{'a,' * 400}}}{'*a' * 90}"])
+@pytest.mark.parametrize("field", ["include", "exclude"])
+def test_matching_files_is_counted_with_the_length_of_the_patterns(
+    pattern: str, field: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{WORK}.STEPS_MAX", 10_000)
+    found = messages(capsys, directory(**{field: pattern}))
+    assert found == ["the source is too large: finding its files takes more than 10,000 steps"]
+
+
 @attack(Threat.RENDERING, "a kustomization that names one patch a hundred thousand times")
 def test_the_references_of_a_kustomization_are_counted(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

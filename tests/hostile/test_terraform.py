@@ -10,6 +10,7 @@ import pytest
 
 from reconciler.cli.main import main
 from reconciler.desired.terraform.expressions import evaluate
+from reconciler.desired.terraform.filesets import files_below
 from reconciler.desired.terraform.functions import to_text
 from reconciler.desired.terraform.scope import ModuleScope
 from tests.hostile.threats import Threat, attack
@@ -114,3 +115,19 @@ def test_all_modules_together_have_a_limit(
     assert main(["init", "--from", "given", "fleet"]) in (0, 1)
     assert time.process_time() - begin < 120
     assert "internal error" not in capsys.readouterr().err
+
+
+@attack(Threat.EXHAUSTION, "a pattern of Terraform for files of half a million choices or brackets")
+@pytest.mark.parametrize("pattern", [f"{{{',' * 50_000}}}{'b' * 50_000}", "[" * 50_000])
+def test_the_length_of_a_pattern_is_limited(pattern: str) -> None:
+    """Guard: ``PATTERN_MAX``."""
+    scope = ModuleScope(".", lambda _: None, list_files=lambda _: ["a" * 200])
+    tracemalloc.start()
+    begin = time.process_time()
+    try:
+        assert files_below(".", pattern, scope) == []
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert time.process_time() - begin < 5
+    assert peak < 50 * 2**20

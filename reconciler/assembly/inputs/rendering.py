@@ -348,7 +348,8 @@ class _Expansion:
         return Tool.KUSTOMIZE if is_kustomized else Tool.FILES
 
     def _manifests(self, rendering: Rendering) -> Iterator[tuple[str, bytes]]:
-        return manifests_in(self.tree, rendering.folder, rendering.keeps, rendering.is_recursive)
+        keeps = rendering.keeps(self.tree.charge)
+        return manifests_in(self.tree, rendering.folder, keeps, rendering.is_recursive)
 
     def _plain_files(self, rendering: Rendering) -> list[SourceFile]:
         found = []

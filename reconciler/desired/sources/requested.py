@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import Final, NamedTuple
 
-from reconciler.desired.sources.gitops.patterns import is_kept
+from reconciler.desired.sources.gitops.patterns import is_kept, steps_of
 from reconciler.model.diagnostics import Diagnostic, Place
 from reconciler.model.json import JsonDict, as_mapping
 from reconciler.source.document import parse_documents
@@ -58,9 +58,15 @@ class Rendering:
     include: str = ""
     exclude: str = ""
 
-    def keeps(self, path: str) -> bool:
-        """Return whether a file is read, by its path below the folder."""
-        return is_kept(path, self.include, self.exclude)
+    def keeps(self, charge: Callable[[int], None]) -> Callable[[str], bool]:
+        """Return whether a file is read, by its path below the folder; ``charge`` counts steps."""
+        steps = sum(steps_of(pattern) for pattern in (self.include, self.exclude) if pattern)
+
+        def is_read(path: str) -> bool:
+            charge(steps)
+            return is_kept(path, self.include, self.exclude)
+
+        return is_read
 
 
 @dataclass(frozen=True, slots=True)

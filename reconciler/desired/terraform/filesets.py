@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import posixpath
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
 from reconciler.desired.terraform.scope import ModuleScope
+from reconciler.model.text.globs import alternatives
 
-_ALTERNATIVES: Final = re.compile(r"\{([^{}]*+)\}")
 _PATTERNS_MAX: Final = 64
 _STEPS_MAX: Final = 32
 
@@ -20,26 +19,14 @@ def files_below(folder: str, pattern: str, scope: ModuleScope) -> list[str]:
 
     ``*`` and ``?`` match within a name, ``**`` matches folders at any depth, and ``{a,b}`` either.
     """
-    patterns = [one.split("/") for one in _expanded(posixpath.normpath(pattern))]
+    every = alternatives(posixpath.normpath(pattern), _PATTERNS_MAX)
+    patterns = [one.split("/") for one in every]
     found = []
     for path in scope.list_files(posixpath.normpath(folder)):
         steps = path.split("/")
         if any(_matches(steps, one) for one in patterns):
             found.append(path)
     return sorted(found)
-
-
-def _expanded(pattern: str) -> Iterator[str]:
-    """Yield the pattern once for each combination of its alternatives, within a limit."""
-    patterns = [pattern]
-    while len(patterns) <= _PATTERNS_MAX:
-        match = _ALTERNATIVES.search(patterns[0])
-        if match is None:
-            break
-        patterns = [
-            pattern.replace(match[0], one, 1) for pattern in patterns for one in match[1].split(",")
-        ]
-    yield from patterns[:_PATTERNS_MAX]
 
 
 def _matches(steps: Sequence[str], pattern: Sequence[str]) -> bool:

@@ -14,6 +14,7 @@ from reconciler.desired.sources.gitops.generators import (
     files_of,
     fill,
     find_own_template,
+    limited_pattern,
     plain,
     strings,
 )
@@ -108,8 +109,8 @@ def _application_source(
         release=ChartRelease(as_text(helm.get("releaseName")) or name, values_files, parameters),
         namespace=namespace, values=values,
         is_recursive=value_at(source, ("directory", "recurse")) is True,
-        include=as_text(value_at(source, ("directory", "include"))),
-        exclude=as_text(value_at(source, ("directory", "exclude"))),
+        include=limited_pattern(value_at(source, ("directory", "include"))),
+        exclude=limited_pattern(value_at(source, ("directory", "exclude"))),
     )  # fmt: skip
 
 

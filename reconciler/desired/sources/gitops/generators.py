@@ -17,8 +17,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from reconciler.desired.sources.tree import TreeLimitError
 from reconciler.desired.sources.work import MeteredTree
 from reconciler.model.json import JsonDict, as_list, as_mapping, as_mappings, as_text
+from reconciler.model.text.globs import PATTERN_MAX, matching_steps
 from reconciler.source.document import parse_documents
 from reconciler.source.schema import value_at
 
@@ -268,7 +270,7 @@ def _matching(
     """Yield the paths, relative to a folder, that the patterns choose and do not exclude."""
     chosen = [_names(p) for p in patterns if p.get("exclude") is not True]
     excluded = [_names(p) for p in patterns if p.get("exclude") is True]
-    steps = sum(len(names) + 1 for names in (*chosen, *excluded))
+    steps = sum(1 + sum(map(matching_steps, names)) for names in (*chosen, *excluded))
     start = 0 if folder == "." else len(folder) + 1
     for path in paths:
         tree.charge(steps)
@@ -280,9 +282,21 @@ def _matching(
             yield below
 
 
+def limited_pattern(written: object) -> str:
+    """Return a pattern of paths, empty if there is none.
+
+    Raises:
+        TreeLimitError: it is too long.
+    """
+    pattern = as_text(written)
+    if len(pattern) > PATTERN_MAX:
+        raise TreeLimitError(f"a pattern of more than {PATTERN_MAX:,} characters")
+    return pattern
+
+
 def _names(pattern: JsonDict) -> list[str]:
     """Return the names in a pattern of paths, with each ``**`` once in a row."""
-    names = posixpath.normpath(as_text(pattern.get("path"))).split("/")
+    names = posixpath.normpath(limited_pattern(pattern.get("path"))).split("/")
     return [n for at, n in enumerate(names) if n != "**" or names[at - 1 : at] != ["**"]]
 
 

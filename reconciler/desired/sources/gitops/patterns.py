@@ -7,7 +7,10 @@ separator: ``*`` also stands for slashes.
 from __future__ import annotations
 
 import fnmatch
+from functools import lru_cache
 from typing import Final
+
+from reconciler.model.text.globs import alternatives, matching_steps
 
 _ALTERNATIVES_MAX: Final = 100
 
@@ -24,17 +27,12 @@ def matches(path: str, pattern: str) -> bool:
     return any(fnmatch.fnmatchcase(path, one) for one in _alternatives(pattern))
 
 
-def _alternatives(pattern: str) -> list[str]:
+def steps_of(pattern: str) -> int:
+    """Return a measure of the work of matching a path."""
+    return sum(map(matching_steps, _alternatives(pattern)))
+
+
+@lru_cache(maxsize=16)
+def _alternatives(pattern: str) -> tuple[str, ...]:
     """Return a pattern without braces for each choice in them, at most a hundred."""
-    found, done = [pattern], 0
-    while done < len(found) and len(found) < _ALTERNATIVES_MAX:
-        end = found[done].find("}")
-        start = found[done].rfind("{", 0, max(end, 0))
-        if start < 0:
-            done += 1
-            continue
-        one = found[done]
-        found[done : done + 1] = [
-            one[:start] + choice + one[end + 1 :] for choice in one[start + 1 : end].split(",")
-        ]
-    return found[:_ALTERNATIVES_MAX]
+    return tuple(alternatives(pattern, _ALTERNATIVES_MAX))
