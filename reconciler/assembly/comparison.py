@@ -212,11 +212,17 @@ def without_missing_base(request: FleetRequest) -> tuple[FleetRequest, str]:
     """Return the request, without a base that has no NodePool, and then why all of it is new.
 
     With a snapshot, the nodes of a base without a NodePool are of NodePools that it deleted.
+
+    Raises:
+        InvalidFleetError: there is an error in the head, or it cannot render a source of the base.
     """
     base = sources.read_base(request)
     if base is None:
         return request, ""
-    head = sources.desired_fleet(request, any_class=True, allow_empty=True)
+    source = sources.read_source(request)
+    head, findings = sources.read_desired(source, any_class=True, allow_empty=True)
+    if base.fleet is not None and (failed := new_failures(findings, base.rendered)):
+        raise InvalidFleetError(failed)
     request = with_one_region(request, head, base)
     is_empty = base.fleet is not None and not base.fleet.node_pools
     if not base.is_missing and (request.snapshot is not None or not is_empty):
