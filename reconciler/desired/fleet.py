@@ -271,6 +271,9 @@ class _FleetReader:
 
     def _skip(self, entry: Entry) -> None:
         """Count an object that has no effect on nodes; one with a pod template is a warning."""
+        if (ignored := policies.ignored_policies(entry)) is not None:
+            self._add(entry, ignored)
+            return
         shown = pods_in(entry.api_version, entry.data)
         if not shown:
             self.skipped[entry.kind] = self.skipped.get(entry.kind, 0) + 1

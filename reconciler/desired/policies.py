@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, time, timedelta
 from typing import Final
 
+from reconciler.model.diagnostics import Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.policy import Exemption, Policy, PolicySeverity, PolicySource
 from reconciler.model.text.quoting import quote_value
@@ -36,6 +37,21 @@ def check_policies(data: JsonDict) -> Iterator[Finding]:
                 where = (*at, "exemptions", number, "expires")
                 message = f"{quote_value(text)} is not a date, or a time with its UTC offset"
                 yield Finding("bad-time", where, message, _EXAMPLES)
+
+
+def ignored_policies(entry: Entry) -> Finding | None:
+    """Return the warning on a file of policies in a fleet folder, None for any other object.
+
+    Whoever adds such a file expects that its policies apply.
+    """
+    if (entry.api_version, entry.kind) != ("reconciler/v1", "Policies"):
+        return None
+    message = "policies in a file of their own do not apply here"
+    hint = (
+        "move them to `policies` in reconciler.yaml, or the file out of the repository and pass "
+        "it as `--policy`"
+    )
+    return Finding("policies-in-fleet", ("kind",), message, hint, Severity.WARNING)
 
 
 def policies_of(entry: Entry, source: PolicySource) -> tuple[Policy, ...]:

@@ -506,6 +506,19 @@ def test_an_error_elsewhere_in_the_file_hides_no_error_of_a_policy(
     assert [(d["code"], d["line"]) for d in found] == [("not-allowed", 1), ("bad-expression", 4)]
 
 
+def test_a_file_of_policies_in_the_fleet_folder_is_reported_as_without_effect(
+    fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = ROOT / "examples/policies/spot-share.yaml"
+    (fleet / "spot-share.yaml").write_text(file.read_text())
+
+    assert main(["validate", str(fleet), "-o", "json"]) == 0
+
+    found = json.loads(capsys.readouterr().out)["diagnostics"]
+    place = [(d["code"], d["severity"], d["file"], d["line"]) for d in found]
+    assert place == [("policies-in-fleet", "warning", "spot-share.yaml", 3)]
+
+
 def test_validate_reports_an_expression_that_does_not_compile(
     fleet: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
