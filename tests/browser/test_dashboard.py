@@ -14,6 +14,7 @@ from reconciler.web.server import serve_in_thread
 from tests.browser.conftest import Window
 from tests.browser.test_pages import CONTRASTS, UNFOLD, schemes, widths
 from tests.engine.faults import three_nodes
+from tests.engine.world import a_deployment, a_node_class, a_pool
 from tests.web.test_dashboard import Site
 
 pytestmark = pytest.mark.exhaustive
@@ -68,6 +69,28 @@ def test_an_invalid_commit_is_shown_in_full(browser: Any, width: int, scheme: st
             "'section[aria-labelledby=inputs] .scroll'))"
         )
         assert [text for contrast, text in page.evaluate(CONTRASTS) if contrast < 4.5] == []
+        window.close()
+
+
+def test_no_table_is_cut_off_on_a_phone(browser: Any) -> None:
+    """Budgets that are closed at night, pods that cannot be scheduled, and planned actions."""
+    world = three_nodes()
+    night = {"nodes": "0", "schedule": "0 22 * * *", "duration": "8h"}
+    pool = a_pool("web", budgets=[{"nodes": "3"}, night])
+    large = a_deployment("reports-of-the-whole-year", "web", 2, cpu="4000")
+    world.git.commit(a_node_class(), pool, a_deployment("web", "web", 5), large)
+    site = Site(world)
+    site.passes(1)
+    with serve_in_thread("127.0.0.1:0", site.app) as url:
+        window = Window(browser, offline=False)
+        page = window.show(f"{url}/", 400, "light")
+        titles = page.locator("h2").all_inner_texts()
+        assert {"Budget calendar", "Plan now", "Pods that cannot be scheduled"} <= set(titles)
+        cut = page.evaluate(
+            "[...document.querySelectorAll('.scroll')].filter(b => b.scrollWidth > b.clientWidth)"
+            ".map(b => b.closest('section').querySelector('h2').textContent)"
+        )
+        assert cut == []
         window.close()
 
 
