@@ -22,7 +22,6 @@ from reconciler.desired.sources.detection import (
     AMBIGUOUS,
     UNLISTED,
     folder_of_one,
-    overlays_of,
 )
 from reconciler.desired.sources.requested import Purpose, RenderOptions
 from reconciler.desired.sources.unread import AMBIGUOUS_WORKLOADS
@@ -264,7 +263,7 @@ def _taken_over(finding: Diagnostic) -> Diagnostic:
 def _expect_one_overlay(path: str, findings: Sequence[Diagnostic]) -> None:
     for finding in findings:
         if finding.code == AMBIGUOUS:
-            first = folder_of_one(overlays_of(finding))
+            first = folder_of_one(finding.folders)
             raise UsageError(
                 finding.message,
                 where="--from",
@@ -276,7 +275,7 @@ def _expect_one_overlay(path: str, findings: Sequence[Diagnostic]) -> None:
 
 def _to_prefer(finding: Diagnostic) -> Diagnostic:
     """Return the finding on overlays of workloads with the option that chooses one."""
-    first = folder_of_one(overlays_of(finding))
+    first = folder_of_one(finding.folders)
     hint = f"none is taken over; name one, such as --prefer {first}"
     return replace(finding, severity=Severity.WARNING, hint=hint)
 

@@ -42,6 +42,8 @@ class Diagnostic:
 
     ``code`` is stable and greppable (``unknown-field``); ``path`` is the field as the Kubernetes
     API spells it (``spec.template.spec.requirements[0].operator``); ``hint`` says what to do.
+    ``folders`` are those of the sources that a finding on them is about, which ``message`` may
+    shorten.
     """
 
     severity: Severity
@@ -50,6 +52,7 @@ class Diagnostic:
     place: Place | None = None
     path: str = ""
     hint: str = ""
+    folders: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("message", "path", "hint"):

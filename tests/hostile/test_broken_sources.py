@@ -32,3 +32,20 @@ def test_no_change_hides_the_workloads_of_a_source_by_breaking_it(
     capsys.readouterr()
     assert main(arguments) == 1
     assert '"gone.yaml" does not exist' in capsys.readouterr().err
+
+
+@needs_kustomize
+@attack(Threat.HIDDEN, "overlays beside that of the workloads, of which none is planned then")
+@pytest.mark.parametrize("count", [1, 30])
+def test_no_change_hides_workloads_with_overlays_of_the_same_base(
+    count: int, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guard: ``new_failures``, which knows all overlays, where a message names a few."""
+    write(work, {"nodes.yaml": f"{POOL}---\n{CLASS}", "apps/base/web.yaml": WEB})
+    write(work, {"apps/base/kustomization.yaml": "resources: [web.yaml]\n"})
+    overlay = "resources: [../base]\n"
+    write(work, {"apps/prod/kustomization.yaml": overlay})
+    commit(work, "before")
+    write(work, {f"apps/a{number}/kustomization.yaml": overlay for number in range(count)})
+    assert main(["plan", ".", "--base", "HEAD", "--set", "cluster=none"]) == 1
+    assert f"{count + 1} overlays share a base" in capsys.readouterr().err

@@ -328,7 +328,7 @@ def _ambiguous(
         hint = f"name it in reconciler.yaml, which then lists all that is read: sources: [{named}]"
     if folder:
         hint = f"pass the folder of one, such as {folder}, or {hint}"
-    return Diagnostic(Severity.ERROR, code, message, place, hint=hint)
+    return Diagnostic(Severity.ERROR, code, message, place, hint=hint, folders=tuple(shown))
 
 
 def folder_of_one(overlays: Sequence[str]) -> str:
@@ -339,12 +339,6 @@ def folder_of_one(overlays: Sequence[str]) -> str:
     names = [overlay.split("/") for overlay in overlays]
     depth = next((n for n, parts in enumerate(zip(*names, strict=False)) if len(set(parts)) > 1), 0)
     return "/".join(names[0][: depth + 1])
-
-
-def overlays_of(finding: Diagnostic) -> list[str]:
-    """Return the overlays that such a finding names first."""
-    names = finding.message.partition(": ")[2].partition("; ")[0]
-    return [name.partition(" and ")[0] for name in names.split(", ")]
 
 
 def place_of_kustomization(closure: Closure, below: str) -> Place:

@@ -25,8 +25,6 @@ AMBIGUOUS_WORKLOADS: Final = "ambiguous-workloads"
 LEFT_OUT: Final = frozenset({UNREAD, AMBIGUOUS_WORKLOADS})
 """Findings on sources that a plan is without: it can be made, but not acted on."""
 _HAS_TO_BE_RENDERED: Final = re.compile(r"(.*), and (.*) has to be rendered")
-_IN_PART: Final = " is read only in part"
-_AT_ALL: Final = " is not read, so its pods are not planned"
 _NAMED: Final = 3
 _NOT_OF_SOURCE: Final = frozenset({"missing-tool", "outside-source", "too-large"})
 """Errors about this machine, or about what a source may refer to and its size."""
@@ -118,15 +116,16 @@ def _warnings(
             yield replace(first, severity=Severity.WARNING, message=message)
             continue
         more = f" (and {format_count(len(errors) - 1, 'more error')})" if errors[1:] else ""
-        what = _IN_PART if one.is_read else _AT_ALL
-        message = f"{one.folder}{what}: {first.message}{more}"
-        yield replace(first, severity=Severity.WARNING, code=UNREAD, message=message)
+        what = "is read only in part" if one.is_read else "is not read, so its pods are not planned"
+        message = f"{one.folder} {what}: {first.message}{more}"
+        yield replace(
+            first, severity=Severity.WARNING, code=UNREAD, message=message, folders=(one.folder,)
+        )
 
 
 def rendered_folders(paths: Iterable[str], findings: Iterable[Diagnostic]) -> frozenset[str]:
     """Return the folders of sources among the rendered ones that no finding leaves out."""
-    left = [one for one in findings if one.code in LEFT_OUT]
-    return frozenset(path for path in paths if not any(_leaves_out(one, path) for one in left))
+    return frozenset(paths).difference(*(one.folders for one in findings if one.code in LEFT_OUT))
 
 
 def new_failures(head: Iterable[Diagnostic], rendered: frozenset[str]) -> tuple[Diagnostic, ...]:
@@ -137,13 +136,5 @@ def new_failures(head: Iterable[Diagnostic], rendered: frozenset[str]) -> tuple[
     return tuple(
         replace(one, severity=Severity.ERROR)
         for one in head
-        if one.code in LEFT_OUT and any(_leaves_out(one, folder) for folder in rendered)
+        if one.code in LEFT_OUT and not rendered.isdisjoint(one.folders)
     )
-
-
-def _leaves_out(finding: Diagnostic, folder: str) -> bool:
-    """Return whether such a finding names a folder first, which may contain any words."""
-    if finding.code == UNREAD:
-        return finding.message.startswith((f"{folder}{_IN_PART}", f"{folder}{_AT_ALL}"))
-    names = f", {finding.message.partition(': ')[2]};"
-    return any(f", {folder}{end}" in names for end in (", ", " and ", ";"))
