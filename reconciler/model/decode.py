@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, TypeVar, overload
 import msgspec
 
 from reconciler.model.errors import UnreadableError
+from reconciler.model.text.quoting import shorten_middle
 
 T = TypeVar("T")
 
@@ -147,7 +148,8 @@ def mismatch_of(error: Exception) -> Mismatch | None:
         return Mismatch(field, f"must be {_words(found[1])} {found[2]}".rstrip())
     if message in _PROBLEMS:
         return Mismatch(field, _PROBLEMS[message])
-    return Mismatch(field, f"is invalid: {message}") if place is not None else None
+    problem = f"is invalid: {shorten_middle(message, _FIELD_MAX)}"
+    return Mismatch(field, problem) if place is not None else None
 
 
 def _words(kinds: str) -> str:

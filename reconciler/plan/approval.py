@@ -114,7 +114,7 @@ def read_saved_plan(content: bytes, source: str) -> Plan:
     if digest is None:
         raise UnreadableError("the plan has no digest", where=source, remedy=_SAVE)
     summary = stated.pop("summary", None)
-    if summary is not None and summary != decode_json(_summary(plan)):
+    if summary is not None and summary != _summary_of(plan, source):
         raise UnreadableError(
             "the plan was changed after it was saved: its summary is that of another plan",
             where=source,
@@ -138,6 +138,19 @@ def read_saved_plan(content: bytes, source: str) -> Plan:
     if plan.approved_as is not None:
         raise UnreadableError("the plan has been applied already", where=source, remedy=_SAVE)
     return plan
+
+
+def _summary_of(plan: Plan, source: str) -> object:
+    """Return the summary that a file of the plan has.
+
+    Raises:
+        UnreadableError: no plan has such numbers or times, with which nothing can be calculated.
+    """
+    try:
+        return decode_json(_summary(plan))
+    except ArithmeticError as error:
+        what = "not a plan: it has a number or a time that no plan has"
+        raise UnreadableError(what, where=source, remedy=_SAVE) from error
 
 
 def _summary(plan: Plan) -> bytes:

@@ -577,6 +577,20 @@ def _with(**fields: Any) -> Callable[[dict[str, Any]], bytes]:
     return lambda data: sealed({**data, **fields})
 
 
+def _written(**fields: Any) -> Callable[[dict[str, Any]], bytes]:
+    return lambda data: json.dumps({**data, **fields}).encode()
+
+
+GAP = {
+    "limited": False,
+    "lowerBound": 1.0,
+    "minimum": 1.0,
+    "pods": 1,
+    "pricePerHour": 2.0,
+    "unschedulable": 0,
+    "parts": [{"change": "a", "constraint": "b", "owner": "", "pricePerHour": 1e308}],
+}
+BOUND = {"lowerBound": 1.0, "boundGap": 1.0, "boundHeldBy": "Packing"}
 BAD_FILES: dict[str, tuple[Callable[[dict[str, Any]], bytes], str]] = {
     "empty": (lambda _: b"", "not a plan"),
     "not JSON": (lambda _: b"\x00\xff\xfe", "not a plan"),
@@ -595,6 +609,11 @@ BAD_FILES: dict[str, tuple[Callable[[dict[str, Any]], bytes], str]] = {
         lambda d: json.dumps(d).replace('"serial": 0', '"serial": 1e400').encode(),
         "not a plan",
     ),
+    "a gap beyond all": (
+        lambda d: json.dumps({**d, "gap": GAP, "cost": {**d["cost"], **BOUND}}).encode(),
+        "a number or a time that no plan has",
+    ),
+    "a choice of great length": (_written(comparedWith="x" * 100_000), "not a plan"),
     "a text for a list": (lambda d: json.dumps({**d, "actions": "all"}).encode(), "not a plan"),
     "a moment without a zone": (
         lambda d: json.dumps({**d, "at": "2026-01-01T00:00:00"}).encode(),
