@@ -174,10 +174,10 @@ def with_times(
     return replace(answer, verdict=verdict, facts=tuple(facts))
 
 
-def _consolidation_wait(claim: NodeClaim, pool: NodePool, now: datetime) -> str:
+def _consolidation_wait(claim: NodeClaim, pool: NodePool, plan_at: datetime) -> str:
     """Return until when ``consolidateAfter`` keeps a node, empty if it does not."""
     at = consolidatable_at(claim, pool)
-    if at is None or now >= at:
+    if at is None or plan_at >= at:
         return ""
     after = pool.spec.disruption.consolidate_after
     return (
