@@ -69,12 +69,16 @@ def ready_node(name: str, number: int) -> list[Object]:
     return [node, claim]
 
 
-def others() -> list[Object]:
-    """Return what other tenants run and wait for, the same for every n."""
+def others(*, are_evaluated: bool = True) -> list[Object]:
+    """Return what other tenants run and wait for, the same for every n.
+
+    ``are_evaluated`` is whether consolidation considers their nodes.
+    """
     found: list[Object] = []
     for number, namespace in enumerate(OTHERS):
         node = f"other-{number}"
-        found += ready_node(node, number)
+        zone = f"zone-{'abc'[number % 3]}"
+        found += ready_node(node, number) if are_evaluated else a_node(node, zone=zone)
         mine = [*pods(2, f"{namespace}-r", node=node), *pods(20, f"{namespace}-w")]
         for pod in mine:
             pod["metadata"]["namespace"] = namespace
@@ -98,8 +102,11 @@ def running(objects: list[Object]) -> list[Object]:
 class Planner:
     """Plans a folder with one NodePool, or runs another command on it."""
 
-    def __init__(self, folder: Path, *, simulates: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, simulates: bool = False, evaluates_others: bool = True
+    ) -> None:
         self._folder = folder
+        self._others = others(are_evaluated=evaluates_others)
         self._simulates = simulates
         self._command = ("simulate", "--seeds", "1", "--until", "30m") if simulates else ("plan",)
         self.took = 0.0
@@ -117,7 +124,7 @@ class Planner:
         ``took`` has those of the command.
         """
         snapshot = self._folder / "snapshot.json"
-        snapshot.write_text(json.dumps({"kind": "List", "items": [*others(), *objects]}))
+        snapshot.write_text(json.dumps({"kind": "List", "items": [*self._others, *objects]}))
         line = [
             *self._command, str(self._folder / "fleet"), "-o", "json", "--now", NOW,
             "--snapshot", str(snapshot), "--catalog", str(self._folder / "catalog.json"),

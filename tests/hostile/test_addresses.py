@@ -116,7 +116,8 @@ def test_no_address_reaches_kustomize(
         for name, text in files.items()
     }
     write(work, filled)
-    assert {f["code"] for f in findings(capsys)} & {"remote-source", "unknown-field"}
+    reported = {"remote-source", "unknown-field", "unread-source"}
+    assert {f["code"] for f in findings(capsys)} & reported
     assert listener.connections == 0
 
 

@@ -105,7 +105,9 @@ def test_a_remote_base_is_refused_before_the_tool_starts(
     field: str, form: str, work: Path, listener: Listener, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(work, BASE | {"kustomization.yaml": f"{field}: ['{form.format(listener.port)}']\n"})
-    assert findings(capsys)[0]["code"] == "remote-source"
+    found = findings(capsys)[0]
+    assert found["code"] == "unread-source"  # no node depends on it
+    assert f"127.0.0.1:{listener.port}" in found["message"]
     assert listener.connections == 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cProfile
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -204,9 +205,10 @@ def test_work_grows_with_the_number_of_awkward_pods(
 def test_rules_over_labels_that_no_node_has_are_not_compared_with_each_pod(tmp_path: Path) -> None:
     """Guards: ``Census.counts``, and ``Neighbourhood.apply``, which skip such labels.
 
-    The calls of functions are counted, which depend on no machine: at most n to the 1.33.
+    The calls of functions are counted, which depend on no machine: at most n to the 1.33 for the
+    placement of the pods. Simulated removals, which place them again, have a limit of their own.
     """
-    planner = Planner(tmp_path)
+    planner = Planner(tmp_path, evaluates_others=False)
 
     def calls(count: int) -> int:
         made = WAYS["repels by a key of its own"](count)
@@ -254,7 +256,7 @@ def test_beyond_the_limit_of_work_only_the_tenant_waits(
     assert len(keys) == 80
     assert keys <= placed
     limited = [f["message"] for f in plan["diagnostics"] if f["code"] == "placement-limit"]
-    assert all("namespace crowd (" in m or "namespaces crowd (" in m for m in limited), limited
+    assert all(re.search(r"\bnamespaces? crowd\b", message) for message in limited), limited
     assert limited or runs or way not in FAR_BEYOND
 
 
