@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.catalog.catalog import Catalog
     from reconciler.desired.fleet import Fleet, SourceFile
-    from reconciler.desired.migration.revision import MigratedFiles
     from reconciler.desired.settings.layers import OperatorFile, Resolved
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.model.policy import Policy
@@ -107,7 +106,7 @@ def read_source(request: FleetRequest) -> SourceFiles:
     inputs = with_manifests(
         found.files, found.diagnostics, request.manifests, is_instead=request.is_instead
     )
-    files = _migrated_files(request, inputs[0]).files if request.is_base else inputs[0]
+    files = _read_as_base(request, inputs[0]).files if request.is_base else inputs[0]
     at = found.revision
     repo, path = at.repo and encodable(at.repo), at.path and encodable(at.path)
     revision = Revision(head=at.head, repo=repo, path=path, dirty=at.dirty)
@@ -245,9 +244,9 @@ def read_base(request: FleetRequest) -> Base | None:
     except MissingFleetError:
         return Base(head_of(source), (), None, is_missing=True)
     files, _ = with_manifests(found.files, (), request.manifests, is_instead=request.is_instead)
-    migrated = _migrated_files(request, files)
-    fleet, findings = _read_as_base(request, migrated.files)
-    both = (*found.diagnostics, *findings)
+    base = _read_as_base(request, files)
+    fleet = base.fleet
+    both = (*found.diagnostics, *base.findings)
     errors = tuple(finding for finding in both if finding.severity is Severity.ERROR)
     return Base(
         found.revision.head,
@@ -258,11 +257,33 @@ def read_base(request: FleetRequest) -> Base | None:
         rendered=rendered_folders(
             (file.path for file in files if isinstance(file, RenderedFile)), found.diagnostics
         ),
-        migrated_from=migrated.versions,
+        migrated_from=base.migrated_from,
     )
 
 
-def _read_as_base(
+class _ReadBase(NamedTuple):
+    """The fleet in the files of a base, with ``migrated_from`` that of their migration."""
+
+    files: Sequence[SourceFile]
+    fleet: Fleet
+    findings: tuple[Diagnostic, ...]
+    migrated_from: tuple[str, ...] = ()
+
+
+def _read_as_base(request: FleetRequest, files: Sequence[SourceFile]) -> _ReadBase:
+    """Return the fleet in the files of a base; those of a former API only, as their migration."""
+    fleet, findings = _read_files(request, files)
+    codes = {d.code for d in findings if d.severity is Severity.ERROR}
+    if codes.isdisjoint(("old-version", "old-spelling")):
+        return _ReadBase(files, fleet, findings)
+    from reconciler.desired.migration.revision import migrate_files
+
+    migrated = migrate_files(files)
+    versions = migrated.versions or ("v1 with former spellings",)
+    return _ReadBase(migrated.files, *_read_files(request, migrated.files), versions)
+
+
+def _read_files(
     request: FleetRequest, files: Iterable[SourceFile]
 ) -> tuple[Fleet, tuple[Diagnostic, ...]]:
     from reconciler.desired.fleet import read_fleet
@@ -274,17 +295,6 @@ def _read_as_base(
         karpenter=stated_karpenter(request.settings),
         known=known_values(layers_of(request)),
     )
-
-
-def _migrated_files(request: FleetRequest, files: Sequence[SourceFile]) -> MigratedFiles:
-    """Return the files of a base; those of a former API only, as their migration."""
-    from reconciler.desired.migration.revision import MigratedFiles, migrate_files
-
-    codes = {d.code for d in _read_as_base(request, files)[1] if d.severity is Severity.ERROR}
-    if codes.isdisjoint(("old-version", "old-spelling")):
-        return MigratedFiles(tuple(files), ())
-    migrated = migrate_files(files)
-    return migrated._replace(versions=migrated.versions or ("v1 with former spellings",))
 
 
 def read_desired(
