@@ -328,9 +328,11 @@ class GitHub:
         found = as_mapping(data)
         login = as_mapping(found.get("user")).get("login")
         return Comment(
-            number_or_empty(found.get("id")), as_text(login),
-            as_text(found.get("body")), as_text(found.get("html_url")),
-        )  # fmt: skip
+            number_or_empty(found.get("id")),
+            as_text(login),
+            as_text(found.get("body")),
+            as_text(found.get("html_url")),
+        )
 
 
 @dataclass

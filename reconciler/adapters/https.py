@@ -86,8 +86,10 @@ def _redirect_target(first: SplitResult, parts: SplitResult, target: str) -> Spl
     try:
         new = urlsplit(urljoin(parts.geturl(), target))
         same = (new.scheme, new.hostname, new.port or 443) == (
-            "https", first.hostname, first.port or 443,
-        )  # fmt: skip
+            "https",
+            first.hostname,
+            first.port or 443,
+        )
     except ValueError:
         same = False
     if not same or "@" in new.netloc:

@@ -335,9 +335,11 @@ def _lines(content: bytes) -> Sequence[str]:
     """Return the lines with their ends; only a line feed ends one, as for git."""
     text = content.decode()
     lines = text.split("\n")
-    return [*(f"{line}\n" for line in lines[:-1]), *lines[-1:]] if lines[-1] else [
-        f"{line}\n" for line in lines[:-1]
-    ]  # fmt: skip
+    return (
+        [*(f"{line}\n" for line in lines[:-1]), *lines[-1:]]
+        if lines[-1]
+        else [f"{line}\n" for line in lines[:-1]]
+    )
 
 
 def _end_line(line: str) -> str:

@@ -109,12 +109,21 @@ class Judge:
         """What verdicts depend on besides the changes, as JSON can express it."""
         request, inputs, layers = self.request, self.inputs, self.layers
         return (
-            inputs.now, inputs.digests, inputs.observed, digests_of_files(self.files),
-            layers.environment, layers.flags, layers.fleet,
+            inputs.now,
+            inputs.digests,
+            inputs.observed,
+            digests_of_files(self.files),
+            layers.environment,
+            layers.flags,
+            layers.fleet,
             layers.operator.data if layers.operator is not None else None,
-            self.rules, request.has_new_nodes, request.fleet.catalog is not None,
-            sorted(request.fleet.allow_removal), request.spot_percent, request.zones,
-        )  # fmt: skip
+            self.rules,
+            request.has_new_nodes,
+            request.fleet.catalog is not None,
+            sorted(request.fleet.allow_removal),
+            request.spot_percent,
+            request.zones,
+        )
 
     def base_with(self, seed: int) -> RestedBase:
         """Return the current fleet at rest with a seed; it is brought to rest once."""
@@ -349,10 +358,15 @@ class Judge:
         empty, _ = without_nodes(rest.world.cluster)
         for cluster, now in ((inputs.cluster, inputs.now), (empty, rest.at)):
             question = replace(
-                inputs, cluster=cluster, now=now, compared_with="base",
-                base=(*(r.data for r in self.inputs.fleet.resources),
-                      *file_objects(self.inputs.fleet)),
-            )  # fmt: skip
+                inputs,
+                cluster=cluster,
+                now=now,
+                compared_with="base",
+                base=(
+                    *(r.data for r in self.inputs.fleet.resources),
+                    *file_objects(self.inputs.fleet),
+                ),
+            )
             facts = replace(facts_of(question), base_cost=BaseCost(change, self.rested.first))
             plan = policies.judge(make_plan(facts), self.rules, self.inputs.now)
             forbidding = policies.blocking_policies(plan, ())

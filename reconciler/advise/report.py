@@ -126,9 +126,13 @@ def _lines(report: AdviceReport, most: int) -> Iterator[str]:
 def _row(advice: Advice) -> list[str]:
     money = format_dollars(advice.per_month, signed=True)
     return [
-        str(advice.rank), money, format_percent_change(advice.percent, 1), advice.risk,
-        advice.confidence, f"{advice.title} ({advice.id})",
-    ]  # fmt: skip
+        str(advice.rank),
+        money,
+        format_percent_change(advice.percent, 1),
+        advice.risk,
+        advice.confidence,
+        f"{advice.title} ({advice.id})",
+    ]
 
 
 def _format_monthly(amount: float) -> str:
@@ -202,16 +206,21 @@ def _indented(rows: Iterable[Sequence[str]]) -> list[list[str]]:
 
 def _workload_row(one: WorkloadAdvice) -> list[str]:
     return [
-        format_dollars(one.per_month, signed=True), format_percent_change(one.percent, 1),
-        f"{one.pods:,}", f"{one.title} ({one.risk})",
-    ]  # fmt: skip
+        format_dollars(one.per_month, signed=True),
+        format_percent_change(one.percent, 1),
+        f"{one.pods:,}",
+        f"{one.title} ({one.risk})",
+    ]
 
 
 def _commitment_row(one: CommitmentAdvice) -> list[str]:
     return [
-        format_dollars(one.per_month, signed=True), f"{one.used_percent:.0f}%",
-        f"{one.break_even_percent:.0f}%", one.confidence, one.title,
-    ]  # fmt: skip
+        format_dollars(one.per_month, signed=True),
+        f"{one.used_percent:.0f}%",
+        f"{one.break_even_percent:.0f}%",
+        one.confidence,
+        one.title,
+    ]
 
 
 def _to_consider(report: AdviceReport) -> str:

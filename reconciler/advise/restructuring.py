@@ -72,10 +72,12 @@ def _weight_candidates(pools: Sequence[NodePool]) -> Iterator[AdviceCandidate]:
             lower = [other for other in pools if other.weight < weight]
             changes = [SetPoolField(other.name, at, weight) for other in lower]
         yield AdviceCandidate(
-            f"{pool.name}-weight-{least or weight}", Topic.NODE_POOLS,
-            f"Do not prefer NodePool {pool.name} to the others", tuple(changes),
+            f"{pool.name}-weight-{least or weight}",
+            Topic.NODE_POOLS,
+            f"Do not prefer NodePool {pool.name} to the others",
+            tuple(changes),
             "pods that both NodePools allow may move to the other one",
-        )  # fmt: skip
+        )
 
 
 def _split_candidates(
@@ -93,11 +95,12 @@ def _split_candidates(
         if not 0 < vcpus < total:
             continue
         yield AdviceCandidate(
-            f"{pool.name}-split-spot-{vcpus}", Topic.NODE_POOLS,
+            f"{pool.name}-split-spot-{vcpus}",
+            Topic.NODE_POOLS,
             f"Split NodePool {pool.name}: launch up to {vcpus} vCPUs of it on spot nodes",
             (CopyPool(pool.name, name, SPOT, vcpus, pool.weight + 1),),
             "EC2 interrupts spot nodes with two minutes' notice",
-        )  # fmt: skip
+        )
 
 
 def _merge_candidates(pools: Sequence[NodePool]) -> Iterator[AdviceCandidate]:
@@ -109,10 +112,12 @@ def _merge_candidates(pools: Sequence[NodePool]) -> Iterator[AdviceCandidate]:
                 continue
             closed = SetPoolField(other.name, ("spec", "limits", "cpu"), "0")
             yield AdviceCandidate(
-                f"{pool.name}-merge-{other.name}", Topic.NODE_POOLS,
-                f"Merge NodePool {other.name} into {pool.name}", (*changes, closed),
+                f"{pool.name}-merge-{other.name}",
+                Topic.NODE_POOLS,
+                f"Merge NodePool {other.name} into {pool.name}",
+                (*changes, closed),
                 f"NodePool {other.name} launches no nodes any more: delete it once it has none",
-            )  # fmt: skip
+            )
 
 
 def _values_of(rows: Iterable[NodeSelectorRequirement]) -> set[str]:
@@ -123,8 +128,10 @@ def _merge_changes(pool: NodePool, other: NodePool) -> tuple[DesiredChange, ...]
     """Return the changes that let a NodePool allow what another one allows; None if impossible."""
     mine, theirs = pool.spec.template.spec, other.spec.template.spec
     alike = (mine.node_class_ref, mine.taints, mine.startup_taints) == (
-        theirs.node_class_ref, theirs.taints, theirs.startup_taints,
-    )  # fmt: skip
+        theirs.node_class_ref,
+        theirs.taints,
+        theirs.startup_taints,
+    )
     if not alike or pool.is_static or other.is_static:
         return None
     changes: list[DesiredChange] = []
@@ -148,6 +155,10 @@ def _workload_candidates(cluster: ClusterState) -> Iterator[AdviceCandidate]:
     for workload in constrained_workloads(cluster):
         constraint = workload.constraint
         yield AdviceCandidate(
-            f"{constraint.constraint.value}:{constraint.owner.replace(' ', '/')}", Topic.WORKLOADS,
-            workload.title, (), workload.risk, workload=workload,
-        )  # fmt: skip
+            f"{constraint.constraint.value}:{constraint.owner.replace(' ', '/')}",
+            Topic.WORKLOADS,
+            workload.title,
+            (),
+            workload.risk,
+            workload=workload,
+        )

@@ -77,10 +77,18 @@ PROCESS_SETTINGS: Final = frozenset(
 
 
 def planned_fleet(
-    fleet: Fleet, classes: Iterable[EC2NodeClass], head: Revision, catalog: Catalog,
-    resolved: Resolved, *, diagnostics: tuple[Diagnostic, ...], allow_removal: frozenset[str],
-    discovery: Discovery, settings: Settings | None = None, title: str = "",
-) -> PlannedFleet:  # fmt: skip
+    fleet: Fleet,
+    classes: Iterable[EC2NodeClass],
+    head: Revision,
+    catalog: Catalog,
+    resolved: Resolved,
+    *,
+    diagnostics: tuple[Diagnostic, ...],
+    allow_removal: frozenset[str],
+    discovery: Discovery,
+    settings: Settings | None = None,
+    title: str = "",
+) -> PlannedFleet:
     """Return a fleet at a revision as engines and plans use it.
 
     ``classes`` are its node classes with their resolved status, to which the lock file is applied.

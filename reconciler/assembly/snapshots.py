@@ -242,8 +242,15 @@ def _snapshot_of(made: Workloads) -> Snapshot:
     """Return the cluster that is to run these workloads, without nodes."""
     return snapshot_of(
         [
-            *made.pods, *made.daemon_sets, *made.pod_disruption_budgets, *made.volume_claims,
-            *made.volumes, *made.storage_classes, *made.csi_nodes, *made.namespaces,
-            *made.priority_classes, *made.devices,
+            *made.pods,
+            *made.daemon_sets,
+            *made.pod_disruption_budgets,
+            *made.volume_claims,
+            *made.volumes,
+            *made.storage_classes,
+            *made.csi_nodes,
+            *made.namespaces,
+            *made.priority_classes,
+            *made.devices,
         ]
-    )  # fmt: skip
+    )

@@ -33,8 +33,15 @@ _TRADED: Final = frozenset({"packing", "consolidation_search", "eviction_cost"})
 """The prices of an eviction of the points, in USD, besides none."""
 
 HEADINGS: Final = (
-    "", "side", "cost", "above minimum", "evictions", "per pod-day", "waiting p50", "p99",
-)  # fmt: skip
+    "",
+    "side",
+    "cost",
+    "above minimum",
+    "evictions",
+    "per pod-day",
+    "waiting p50",
+    "p99",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +184,18 @@ def frontier_rows(
         side = sides[point.side]
         above = side.dollars / side.lower_bound - 1 if side.lower_bound else 0.0
         waits = side.waiting_seconds
-        rows.append([
-            f"{number}{'*' if point.efficient else ''}", point.side, format_dollars(side.dollars),
-            f"{above:.1%}", f"{side.evictions:,}", f"{side.evictions_per_pod_day:.2f}",
-            format_seconds(waits.p50), format_seconds(waits.p99),
-        ])  # fmt: skip
+        rows.append(
+            [
+                f"{number}{'*' if point.efficient else ''}",
+                point.side,
+                format_dollars(side.dollars),
+                f"{above:.1%}",
+                f"{side.evictions:,}",
+                f"{side.evictions_per_pod_day:.2f}",
+                format_seconds(waits.p50),
+                format_seconds(waits.p99),
+            ]
+        )
     return rows
 
 

@@ -45,8 +45,12 @@ from reconciler.render.reply import render_page, text_section
 
 _COUNTS: Final = ("evictions", "interruptions", "commands", "pods", "unplaced", "passes")
 _AMOUNTS: Final = (
-    "dollars", "dollars_per_month", "lower_bound", "node_hours", "evictions_per_pod_day",
-)  # fmt: skip
+    "dollars",
+    "dollars_per_month",
+    "lower_bound",
+    "node_hours",
+    "evictions_per_pod_day",
+)
 _COMPARED: Final = (
     *("dollars", "dollars_per_month", "lower_bound", "node_hours"),
     *("evictions", "commands", "unplaced"),

@@ -55,9 +55,15 @@ SECONDS_DIGITS: Final = 6
 _SPLIT: Final = "split it into shorter traces"
 _LINE: Final = re.compile(rb"\S[^\n]*")
 _OPENB: Final = (
-    "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time", "deletion_time",
+    "name",
+    "cpu_milli",
+    "memory_mib",
+    "num_gpu",
+    "gpu_milli",
+    "creation_time",
+    "deletion_time",
     "scheduled_time",
-)  # fmt: skip
+)
 """The columns of openb that are read; others are ignored."""
 _AMOUNT_MAX: Final = 10**12
 

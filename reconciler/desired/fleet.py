@@ -353,9 +353,14 @@ class _FleetReader:
         elif not any(f.severity is Severity.ERROR for f in findings):
             line = entry.place(()).line
             resource = Resource(
-                entry.kind, entry.api_version, entry.name, namespace, data,
-                entry.document.file, line,
-            )  # fmt: skip
+                entry.kind,
+                entry.api_version,
+                entry.name,
+                namespace,
+                data,
+                entry.document.file,
+                line,
+            )
             self.resources[key] = (resource, entry)
 
     def note_unread(self, places: Iterable[Place]) -> None:

@@ -84,8 +84,10 @@ def _rewrite(data: object, pointer: Pointer, old: Spelling) -> object:
         return [_rewrite_below(v, below, old) if i == step else v for i, v in enumerate(data)]
     assert isinstance(data, dict), "a spelling is in a field of the object"
     name = old.key if old.key and not below else step
-    return {(name if k == step else k): (_rewrite_below(v, below, old) if k == step else v)
-            for k, v in data.items()}  # fmt: skip
+    return {
+        (name if k == step else k): (_rewrite_below(v, below, old) if k == step else v)
+        for k, v in data.items()
+    }
 
 
 def _rewrite_below(value: object, pointer: list[str | int], old: Spelling) -> object:

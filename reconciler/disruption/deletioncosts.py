@@ -39,9 +39,10 @@ def node_ranks(
     free.sort(key=lambda c: (-c.ratio, c.name))
     drifted = [c for c in free if c.drift is not None and not c.pool.is_static]
     others = [
-        c for c in free
+        c
+        for c in free
         if c not in drifted and c.pool.spec.disruption.consolidates_after is not None
-    ]  # fmt: skip
+    ]
     ranked = [
         *_within_budget(drifted, DisruptionReason.DRIFTED, ledger.copy()),
         *_within_budget(others, DisruptionReason.UNDERUTILIZED, ledger.copy()),

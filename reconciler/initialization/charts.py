@@ -71,8 +71,9 @@ def charts_with_values(path: str, files: Sequence[SourceFile], values: JsonDict)
     place = Place("--values", 1, 1)
     charts = [
         _rendering(folder, place, values)
-        for folder, content in _charts(path, files) if makes_nodes(content)
-    ]  # fmt: skip
+        for folder, content in _charts(path, files)
+        if makes_nodes(content)
+    ]
     if not charts:
         why = "no chart with a NodePool or an EC2NodeClass is in this folder"
         raise UsageError(why, where="--values", remedy="leave it out; nothing was written")

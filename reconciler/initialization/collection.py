@@ -76,10 +76,14 @@ class Collection:
         path = field_path(note.pointer)
         self.notes.append(
             Diagnostic(
-                note.severity, "migrated", f"{item.kind} {item.name}: {note.message}",
-                item.place_of(note.pointer), path, note.hint,
+                note.severity,
+                "migrated",
+                f"{item.kind} {item.name}: {note.message}",
+                item.place_of(note.pointer),
+                path,
+                note.hint,
             )
-        )  # fmt: skip
+        )
 
     def leave_out(self, place: Place | None, message: str, hint: str = "") -> None:
         """Record that an object is not taken over, and why."""

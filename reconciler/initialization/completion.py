@@ -49,11 +49,24 @@ _NAME_MAX: Final = 40
 
 _NUMBERS: Final = frozenset(
     {
-        "replicas", "weight", "minValues", "maxPods", "podsPerCore", "iops", "throughput",
-        "encrypted", "deleteOnTermination", "detailedMonitoring", "associatePublicIPAddress",
-        "httpPutResponseHopLimit", "minAvailable", "maxUnavailable", "completions", "parallelism",
+        "replicas",
+        "weight",
+        "minValues",
+        "maxPods",
+        "podsPerCore",
+        "iops",
+        "throughput",
+        "encrypted",
+        "deleteOnTermination",
+        "detailedMonitoring",
+        "associatePublicIPAddress",
+        "httpPutResponseHopLimit",
+        "minAvailable",
+        "maxUnavailable",
+        "completions",
+        "parallelism",
     }
-)  # fmt: skip
+)
 """Fields with a number or boolean, which a placeholder without quotes may stand for."""
 
 _KINDS: Final = {"subnetSelectorTerms": "subnets", "securityGroupSelectorTerms": "security groups"}
@@ -333,8 +346,10 @@ def _complete_pools(found: Collection) -> None:
         if not inner.get("nodeClassRef"):
             name = classes[0] if len(classes) == 1 else "default"
             missing["nodeClassRef"] = {
-                "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": name,
-            }  # fmt: skip
+                "group": "karpenter.k8s.aws",
+                "kind": "EC2NodeClass",
+                "name": name,
+            }
             message = f"names no nodeClassRef; assumed: EC2NodeClass {name}"
             found.note(pool, Note(Severity.WARNING, _TEMPLATE, message, "write the real one"))
         if inner.get("requirements") is None:

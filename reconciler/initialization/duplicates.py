@@ -23,9 +23,23 @@ _SUCCESSORS: Final = {"Provisioner": "NodePool", "AWSNodeTemplate": "EC2NodeClas
 _VERSIONS: Final = ("v1alpha1", "v1alpha5", "v1beta1", "v1")
 _LISTED_MAX: Final = 5
 _UNUSED: Final = frozenset(
-    {"archive", "archived", "backup", "deprecated", "example", "examples", "legacy", "nouse",
-     "old", "sample", "samples", "test", "tests", "unused"}
-)  # fmt: skip
+    {
+        "archive",
+        "archived",
+        "backup",
+        "deprecated",
+        "example",
+        "examples",
+        "legacy",
+        "nouse",
+        "old",
+        "sample",
+        "samples",
+        "test",
+        "tests",
+        "unused",
+    }
+)
 """Words of paths that are rarely those in use."""
 
 LeaveOut = Callable[[Place | None, str, str], None]

@@ -69,10 +69,17 @@ _NODES: Final = "/api/v1/nodes"
 
 _CAUSES: Final = frozenset(
     {
-        "empty-chart", "left-out", "missing-tool", "render-failed", "remote-source", "template",
-        "missing-source", "outside-source", "plugin-source",
+        "empty-chart",
+        "left-out",
+        "missing-tool",
+        "render-failed",
+        "remote-source",
+        "template",
+        "missing-source",
+        "outside-source",
+        "plugin-source",
     }
-)  # fmt: skip
+)
 """Findings that can be the reason why no node was found."""
 _OF_NODES: Final = re.compile(
     r"node ?-?(?:pool|class|template)|provisioner|karpenter", re.IGNORECASE
@@ -80,8 +87,13 @@ _OF_NODES: Final = re.compile(
 
 _TO_COMPLETE: Final = ("name-reference", ASSUMED, CONDITION, DISABLED, SEVERAL)
 _RELEVANT: Final = (
-    b"NodePool", b"EC2NodeClass", b"NodeClass", b"Provisioner", b"AWSNodeTemplate", b"NodeOverlay",
-)  # fmt: skip
+    b"NodePool",
+    b"EC2NodeClass",
+    b"NodeClass",
+    b"Provisioner",
+    b"AWSNodeTemplate",
+    b"NodeOverlay",
+)
 
 
 class FleetOrigin(NamedTuple):
@@ -131,9 +143,13 @@ def from_folder(
 
 
 def _read_folder(
-    path: str, prefer: Sequence[str], region: str | None, *, takes_disabled: bool = False,
+    path: str,
+    prefer: Sequence[str],
+    region: str | None,
+    *,
+    takes_disabled: bool = False,
     charts: ChartRenderings = NO_CHARTS,
-) -> FleetOrigin:  # fmt: skip
+) -> FleetOrigin:
     files, refused = _read_files(path)
     files, shown = shown_states(files)
     expanded = _Expanded(files, refused, shown)

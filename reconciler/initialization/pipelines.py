@@ -136,8 +136,13 @@ def ci_files(ci: CI, folder: str, ref: str) -> list[RepositoryFile]:
             return [
                 RepositoryFile(
                     ".github/workflows/reconciler-plan.yml",
-                    _PLAN.format(paths=_paths(folder), fleet=_quote(folder), checkout=_CHECKOUT,
-                                 action=ACTION, ref=ref),
+                    _PLAN.format(
+                        paths=_paths(folder),
+                        fleet=_quote(folder),
+                        checkout=_CHECKOUT,
+                        action=ACTION,
+                        ref=ref,
+                    ),
                     "compare it with the one in docs/pull-requests.md",
                 ),
                 RepositoryFile(
@@ -145,7 +150,7 @@ def ci_files(ci: CI, folder: str, ref: str) -> list[RepositoryFile]:
                     _COMMENT.format(action=ACTION, ref=ref),
                     "compare it with the one in docs/pull-requests.md",
                 ),
-            ]  # fmt: skip
+            ]
         case CI.GITLAB:
             return [
                 RepositoryFile(

@@ -88,9 +88,12 @@ class TemplateObjects:
 
 
 def read_templates(
-    root: str, prefer: Sequence[str] = (), region: str | None = None, *,
+    root: str,
+    prefer: Sequence[str] = (),
+    region: str | None = None,
+    *,
     takes_disabled: bool = False,
-) -> TemplateObjects:  # fmt: skip
+) -> TemplateObjects:
     """Return the objects in Terraform's files, in scripts and in templates below a folder.
 
     Of several files with values for one module, that below one of the paths ``prefer`` counts.
@@ -101,10 +104,14 @@ def read_templates(
     modules = _with_ending(texts, (".tf",))
     top = os.path.realpath(root)
     terraform = find_objects(
-        modules, partial(_read_text, top), list(_with_ending(texts, (VALUES,))), prefer,
+        modules,
+        partial(_read_text, top),
+        list(_with_ending(texts, (VALUES,))),
+        prefer,
         lambda stated: _availability_zones(region or stated),
-        list_files=cache(partial(_list_files, top)), takes_disabled=takes_disabled,
-    )  # fmt: skip
+        list_files=cache(partial(_list_files, top)),
+        takes_disabled=takes_disabled,
+    )
     unused, left_out = _unused_templates(texts, terraform.used_files)
     found = TemplateObjects(
         files=_text_files([*terraform.texts, *_objects_in(texts, _SCRIPTS)]),
@@ -196,12 +203,14 @@ def without_made(
 
 def _names(file: SourceFile) -> set[tuple[str, str]]:
     """Return the kind and name of each object in a file."""
-    metadata = [(d.data, d.data.get("metadata")) for d in file.documents()[0]
-                if isinstance(d.data, dict)]  # fmt: skip
+    metadata = [
+        (d.data, d.data.get("metadata")) for d in file.documents()[0] if isinstance(d.data, dict)
+    ]
     return {
         (str(data.get("kind")), str(about.get("name")))
-        for data, about in metadata if isinstance(about, dict)
-    }  # fmt: skip
+        for data, about in metadata
+        if isinstance(about, dict)
+    }
 
 
 def _mentions_nodes(finding: Diagnostic, modules: Mapping[str, str]) -> bool:

@@ -34,24 +34,27 @@ def sections_of(report: FleetReport) -> tuple[ReportSection, ...]:
     """Return the sections that have content."""
     rules = tuple(
         (
-            rule.reason, str(rule.commands), str(rule.nodes),
+            rule.reason,
+            str(rule.commands),
+            str(rule.nodes),
             _signed(None if rule.saved_per_month is None else -rule.saved_per_month),
         )
         for rule in report.rules
-    )  # fmt: skip
+    )
     pools = tuple((pool or "(none)", str(count)) for pool, count in report.interrupted.items())
     interrupted = ReportSection("Interrupted nodes", (), "<", (("none",),))
     if pools:
         interrupted = ReportSection("Interrupted nodes", _POOLS, "<>", pools)
     blockers = tuple(
         (
-            blocker_title(one.kind, one.name), str(one.nodes),
+            blocker_title(one.kind, one.name),
+            str(one.nodes),
             "" if one.since is None else format_time(one.since),
             "" if one.forgone_per_month is None else format_whole_dollars(one.forgone_per_month),
             one.message,
         )
         for one in report.blockers
-    )  # fmt: skip
+    )
     advice = tuple((f"{sentence[:1].upper()}{sentence[1:]}.",) for sentence in report.advice)
     found = (
         ReportSection("Cost", (), "<<", tuple(_costs(report))),

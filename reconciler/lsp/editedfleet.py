@@ -29,9 +29,12 @@ if TYPE_CHECKING:
 FILE_BYTES_MAX: Final = 1024 * 1024
 FOLDER: Final = FolderLimits(files_max=2_000, bytes_max=4 * 1024 * 1024, entries_max=20_000)
 _YAML: Final = FileLimits(
-    bytes_max=FILE_BYTES_MAX, nodes_max=100_000, expanded_max=100_000, aliases_max=1_000,
+    bytes_max=FILE_BYTES_MAX,
+    nodes_max=100_000,
+    expanded_max=100_000,
+    aliases_max=1_000,
     documents_max=2_000,
-)  # fmt: skip
+)
 _OF_PATCHES: Final = frozenset(
     {"missing-field", "missing-kind", "no-object", "duplicate-name", "not-an-object", "too-few"}
 )
@@ -86,9 +89,10 @@ class EditedFleet:
             for path, content in sorted(contents.items())
             if path not in large
         }
-        charts, patches = _folders_of(self._known, {CHART}), _folders_of(
-            self._known, kustomization.NAMES
-        )  # fmt: skip
+        charts, patches = (
+            _folders_of(self._known, {CHART}),
+            _folders_of(self._known, kustomization.NAMES),
+        )
         read = {p: f for p, f in self._known.items() if not _is_in(p, charts)}
         is_partial = bool(large or charts or patches or unread or not self.has_config)
         fleet, found = check_files(

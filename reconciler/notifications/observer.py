@@ -100,9 +100,13 @@ class NoticeObserver:
         if self._sent.webhooks:
             fleet, store, plan, at = self._fleet, world.store, result.plan, result.seen.at
             facts = PassFacts(
-                at, fleet, self._revision, plan, store.commands(),
+                at,
+                fleet,
+                self._revision,
+                plan,
+                store.commands(),
                 lambda since: report_of(fleet, store, plan, since, at),
-            )  # fmt: skip
+            )
             memory, found = notices_of_pass(memory, facts)
             notices += found
         self._sent.deliver(memory, notices)

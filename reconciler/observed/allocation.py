@@ -329,9 +329,11 @@ def group_costs(rows: Iterable[WorkloadCost], by: Grouping) -> tuple[GroupCost, 
     """Return the cost of each group, the most expensive first."""
     found: dict[str, GroupCost] = {}
     for row in rows:
-        name = IDLE if row.workload == IDLE else by.group_of(
-            row.namespace, row.workload, dict(row.labels)
-        )  # fmt: skip
+        name = (
+            IDLE
+            if row.workload == IDLE
+            else by.group_of(row.namespace, row.workload, dict(row.labels))
+        )
         known = found.get(name, GroupCost(name))
         found[name] = GroupCost(
             name,

@@ -15,8 +15,23 @@ LEFT: Final = 230
 RIGHT: Final = 30
 
 _STEPS_S: Final = (
-    10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800,
-)  # fmt: skip
+    10,
+    30,
+    60,
+    120,
+    300,
+    600,
+    900,
+    1800,
+    3600,
+    7200,
+    10800,
+    21600,
+    43200,
+    86400,
+    172800,
+    604800,
+)
 _TICKS_MAX: Final = 9
 
 _LANE: Final = 22
@@ -110,9 +125,14 @@ def lanes(figure: Timeline) -> Markup:
     bottom = 6 + _LANE * len(figure.lanes)
     drawn = [_lane(lane, axis, 6 + _LANE * number) for number, lane in enumerate(figure.lanes)]
     drawing = el(
-        "svg", axis.grid(2, bottom), *drawn, cls="fill",
-        viewBox=f"0 0 {WIDTH} {bottom + 24}", role="group", aria_label="over time",
-    )  # fmt: skip
+        "svg",
+        axis.grid(2, bottom),
+        *drawn,
+        cls="fill",
+        viewBox=f"0 0 {WIDTH} {bottom + 24}",
+        role="group",
+        aria_label="over time",
+    )
     return el("div", drawing, cls="wide", tabindex=0)
 
 
@@ -153,9 +173,15 @@ def flow(figure: Flow) -> Markup:
     ]
     boxes = [_box(box, *corners[box.id]) for box in figure.boxes]
     drawing = el(
-        "svg", *edges, *boxes, viewBox=f"0 0 {width} {height}", width=width, height=height,
-        role="group", aria_label="the order of the actions",
-    )  # fmt: skip
+        "svg",
+        *edges,
+        *boxes,
+        viewBox=f"0 0 {width} {height}",
+        width=width,
+        height=height,
+        role="group",
+        aria_label="the order of the actions",
+    )
     return el("div", drawing, cls="wide", tabindex=0)
 
 

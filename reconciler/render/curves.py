@@ -32,11 +32,28 @@ _NEAR: Final = 14.0
 """Points that are closer than this share a label, since their labels would overlap."""
 
 _SPANS: Final = (
-    (1, "≤1 s"), (2, "2 s"), (5, "5 s"), (10, "10 s"), (20, "20 s"), (30, "30 s"), (60, "1 min"),
-    (120, "2 min"), (300, "5 min"), (600, "10 min"), (1800, "30 min"), (3600, "1 h"),
-    (7200, "2 h"), (18_000, "5 h"), (36_000, "10 h"), (86_400, "1 d"), (172_800, "2 d"),
-    (604_800, "7 d"), (2_592_000, "30 d"), (31_536_000, "1 y"), (315_360_000, "10 y"),
-)  # fmt: skip
+    (1, "≤1 s"),
+    (2, "2 s"),
+    (5, "5 s"),
+    (10, "10 s"),
+    (20, "20 s"),
+    (30, "30 s"),
+    (60, "1 min"),
+    (120, "2 min"),
+    (300, "5 min"),
+    (600, "10 min"),
+    (1800, "30 min"),
+    (3600, "1 h"),
+    (7200, "2 h"),
+    (18_000, "5 h"),
+    (36_000, "10 h"),
+    (86_400, "1 d"),
+    (172_800, "2 d"),
+    (604_800, "7 d"),
+    (2_592_000, "30 d"),
+    (31_536_000, "1 y"),
+    (315_360_000, "10 y"),
+)
 
 Point = tuple[float, float]
 """The position on the width of a chart, from 0 to 1, and the value from there on."""
@@ -78,10 +95,14 @@ def chart(
     levels = [top * quarter / 4 for quarter in range(5)]
     drawing = el(
         "svg",
-        *(level_line(label(value), y(value), _LEFT, _WIDTH - RIGHT) for value in levels), grid,
-        *(_line(curve, number, y) for number, curve in enumerate(curves)), cls="curves",
-        viewBox=f"0 0 {_WIDTH} {_HEIGHT}", role="img", aria_label=about,
-    )  # fmt: skip
+        *(level_line(label(value), y(value), _LEFT, _WIDTH - RIGHT) for value in levels),
+        grid,
+        *(_line(curve, number, y) for number, curve in enumerate(curves)),
+        cls="curves",
+        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+        role="img",
+        aria_label=about,
+    )
     return join_markup(_legend(curves), drawing)
 
 
@@ -107,13 +128,18 @@ def _legend(curves: Sequence[Curve]) -> Markup:
         el(
             "span",
             el(
-                "svg", el("path", cls=_style(number), d="M0 5H40"), cls="sample",
-                viewBox="0 0 40 10", width=40, height=10, aria_hidden="true",
+                "svg",
+                el("path", cls=_style(number), d="M0 5H40"),
+                cls="sample",
+                viewBox="0 0 40 10",
+                width=40,
+                height=10,
+                aria_hidden="true",
             ),
             curve.name,
         )
         for number, curve in enumerate(curves)
-    )  # fmt: skip
+    )
     return el("p", Markup(" ".join(items)), cls="samples")
 
 
@@ -152,7 +178,11 @@ def scatter(dots: Sequence[Dot], unit: str, label: Callable[[float], str], about
         *(level_line(label(value), y(value), _LEFT, _WIDTH - RIGHT) for value in levels),
         *(
             el(
-                "text", f"{value:,.0f}", cls="soft", x=_x(value / right), y=_BOTTOM + _DROP,
+                "text",
+                f"{value:,.0f}",
+                cls="soft",
+                x=_x(value / right),
+                y=_BOTTOM + _DROP,
                 text_anchor="middle",
             )
             for value in ends
@@ -160,16 +190,20 @@ def scatter(dots: Sequence[Dot], unit: str, label: Callable[[float], str], about
         el("text", unit, cls="soft", x=_LEFT - 8, y=_BOTTOM + _DROP, text_anchor="end"),
         *([el("path", cls="front", d=path)] if len(marked) > 1 else []),
         *(_dot(dot, _x(dot.x / right), y(dot.y)) for dot in dots),
-        *_dot_labels([(_x(dot.x / right), y(dot.y), dot.label) for dot in dots]), cls="curves",
-        viewBox=f"0 0 {_WIDTH} {_HEIGHT}", role="img", aria_label=about,
-    )  # fmt: skip
+        *_dot_labels([(_x(dot.x / right), y(dot.y), dot.label) for dot in dots]),
+        cls="curves",
+        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+        role="img",
+        aria_label=about,
+    )
 
 
 def _dot(dot: Dot, x: float, y: float) -> Markup:
     return el(
-        "g", el("title", dot.about), el("circle", cls="dot on" if dot.marked else "dot",
-        cx=x, cy=y, r=5),
-    )  # fmt: skip
+        "g",
+        el("title", dot.about),
+        el("circle", cls="dot on" if dot.marked else "dot", cx=x, cy=y, r=5),
+    )
 
 
 def _dot_labels(places: Sequence[tuple[float, float, str]]) -> list[Markup]:
@@ -190,11 +224,13 @@ def _dot_labels(places: Sequence[tuple[float, float, str]]) -> list[Markup]:
             group.append(place)
     return [
         el(
-            "text", ", ".join(sorted((name for *_, name in group), key=int)),
-            x=max(x for x, *_ in group) + 8, y=round(min(y for _, y, _ in group) - 6, 1),
+            "text",
+            ", ".join(sorted((name for *_, name in group), key=int)),
+            x=max(x for x, *_ in group) + 8,
+            y=round(min(y for _, y, _ in group) - 6, 1),
         )
         for group in groups
-    ]  # fmt: skip
+    ]
 
 
 def _height_range(values: Sequence[float]) -> tuple[float, float]:

@@ -58,9 +58,12 @@ def render_markdown(report: Report) -> str:
     """Return the outcome, the tables and the events for a comment or a document."""
     lines = timeline_lines(report, wall_clock=True)
     events = Section(
-        key="events", title="Events", note=format_count(len(report.events), "event"),
-        figure=Verbatim("\n".join(lines[:EVENTS_MAX])), folded=True,
-    )  # fmt: skip
+        key="events",
+        title="Events",
+        note=format_count(len(report.events), "event"),
+        figure=Verbatim("\n".join(lines[:EVENTS_MAX])),
+        folded=True,
+    )
     tables = (_merge_section(report), _pool_section(report), _stuck_section(report))
     summary = text_section("outcome", "", (_period(report), *_sum(report)))
     sections = [summary, *(section for section in tables if section.rows), events]
@@ -119,10 +122,16 @@ def cost_curve(samples: Sequence[Sample], begin: datetime, end: datetime, before
         level_line(format_price_label(price), y(price), LEFT, WIDTH - RIGHT) for price in prices
     )
     drawing = el(
-        "svg", *marks, axis.grid(_TOP, _BOTTOM), el("path", cls="area", d=area),
-        el("path", cls="cost", d=line), cls="fill", viewBox=f"0 0 {WIDTH} {_HEIGHT}", role="img",
+        "svg",
+        *marks,
+        axis.grid(_TOP, _BOTTOM),
+        el("path", cls="area", d=area),
+        el("path", cls="cost", d=line),
+        cls="fill",
+        viewBox=f"0 0 {WIDTH} {_HEIGHT}",
+        role="img",
         aria_label=f"cost over time, from {hourly_price(before)}, at most {hourly_price(highest)}",
-    )  # fmt: skip
+    )
     return el("div", drawing, cls="wide", tabindex=0)
 
 
@@ -272,9 +281,13 @@ def _stuck_section(report: Report) -> Section:
     )
     columns = (Column("object"), Column("reason"))
     return Section(
-        key="stuck", title="Needs intervention", columns=columns, rows=rows, lines_title="message",
+        key="stuck",
+        title="Needs intervention",
+        columns=columns,
+        rows=rows,
+        lines_title="message",
         tone="bad",
-    )  # fmt: skip
+    )
 
 
 def _event_section(report: Report) -> Markup:

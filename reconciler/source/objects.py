@@ -27,9 +27,18 @@ from reconciler.source.resource import (
 _KUSTOMIZE: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 _CONFIGURING: Final = (*CONFIG_FILES, LOCK_FILE, *_KUSTOMIZE, "Chart.yaml")
 _UNPARSED: Final = frozenset(
-    {"bad-key", "bad-merge", "bad-number", "bad-tag", "duplicate-key", "indentation", "syntax",
-     "unknown-anchor", "unsupported-tag"}
-)  # fmt: skip
+    {
+        "bad-key",
+        "bad-merge",
+        "bad-number",
+        "bad-tag",
+        "duplicate-key",
+        "indentation",
+        "syntax",
+        "unknown-anchor",
+        "unsupported-tag",
+    }
+)
 """Codes of what is no YAML, or not that of Kubernetes."""
 _LIST_DEPTH_MAX: Final = 5
 _SIMILARITY_MIN: Final = 0.85

@@ -91,8 +91,10 @@ def _replace_value(data: object, pointer: Pointer, replacement: Replacement) -> 
         ]
     assert isinstance(data, dict), "a replacement is at a field of the document"
     name = replacement.key if replacement.key and not below else step
-    return {(name if k == step else k): (_replace_below(v, below, replacement) if k == step else v)
-            for k, v in data.items()}  # fmt: skip
+    return {
+        (name if k == step else k): (_replace_below(v, below, replacement) if k == step else v)
+        for k, v in data.items()
+    }
 
 
 def _replace_below(value: object, pointer: list[str | int], replacement: Replacement) -> object:

@@ -54,8 +54,12 @@ def render_markdown(report: WatchReport) -> str:
 
 
 def _sections(report: WatchReport) -> tuple[Section, ...]:
-    return (verdict_section(report), cost_section(report), cause_section(report.wrong),
-            wrong_section(report.wrong))  # fmt: skip
+    return (
+        verdict_section(report),
+        cost_section(report),
+        cause_section(report.wrong),
+        wrong_section(report.wrong),
+    )
 
 
 def verdict_section(report: WatchReport) -> Section:
@@ -77,9 +81,11 @@ def verdict_section(report: WatchReport) -> Section:
     counted = tuple(Column(verdict.capitalize(), numeric=True) for verdict in PredictionVerdict)
     columns = (Column("Kind"), Column("Actions", numeric=True), *counted)
     return Section(
-        key="verdicts", title="Verdicts",
-        columns=(*columns, Column("Right", numeric=True)), rows=tuple(rows),
-    )  # fmt: skip
+        key="verdicts",
+        title="Verdicts",
+        columns=(*columns, Column("Right", numeric=True)),
+        rows=tuple(rows),
+    )
 
 
 def cost_section(report: WatchReport) -> Section:

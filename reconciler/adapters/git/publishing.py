@@ -116,16 +116,22 @@ class _DraftCommit:
     def git(self, *arguments: str, identity: Mapping[str, str] | None = None) -> str:
         """Run git on the draft's index and return its output."""
         index = os.path.join(self.view.home, "index")
-        return run(
-            arguments,
-            git_dir=self.view.git_dir,
-            work_tree=self.view.repository.top,
-            cwd=self.view.home,
-            environment={
-                **self.view.environment, "GIT_INDEX_FILE": index, **(identity or {}),
-            },
-            where=self.where,
-        ).decode().strip()  # fmt: skip
+        return (
+            run(
+                arguments,
+                git_dir=self.view.git_dir,
+                work_tree=self.view.repository.top,
+                cwd=self.view.home,
+                environment={
+                    **self.view.environment,
+                    "GIT_INDEX_FILE": index,
+                    **(identity or {}),
+                },
+                where=self.where,
+            )
+            .decode()
+            .strip()
+        )
 
     def add(self, head: str, path: str, change: FileChange) -> None:
         """Add a changed file to the index.

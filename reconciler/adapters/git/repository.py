@@ -44,10 +44,16 @@ _LINKED: Final = ("objects", "refs", "packed-refs", "shallow", "reftable")
 _POINTERS: Final = re.compile(r"(?:[A-Z]+_HEAD|sharedindex\.[0-9a-f]+)")
 _EXTENSIONS: Final = frozenset(
     {
-        "noop", "noop-v1", "objectformat", "partialclone", "preciousobjects", "refstorage",
-        "relativeworktrees", "worktreeconfig",
+        "noop",
+        "noop-v1",
+        "objectformat",
+        "partialclone",
+        "preciousobjects",
+        "refstorage",
+        "relativeworktrees",
+        "worktreeconfig",
     }
-)  # fmt: skip
+)
 _FORWARDED: Final[Mapping[str, frozenset[str]]] = {
     "core.filemode": frozenset({"true", "false"}),
     "core.symlinks": frozenset({"true", "false"}),

@@ -125,8 +125,15 @@ def _load_configuration(settings: Settings, configuration: object) -> str:
     except RecursionError as error:
         what = "the kubeconfig does not lead to a cluster: it is nested too deeply"
         raise ClusterError(what, where=file, remedy=_REMEDY) from error
-    except (config.ConfigException, YAMLError, OSError, ValueError, TypeError, LookupError,
-            AttributeError) as error:  # fmt: skip
+    except (
+        config.ConfigException,
+        YAMLError,
+        OSError,
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+    ) as error:
         message = " ".join(str(error).split())
         raise ClusterError(
             f"the kubeconfig does not lead to a cluster: {message}",

@@ -20,9 +20,12 @@ _BYTES_MAX: Final = 2**28
 
 
 def with_manifests(
-    files: Sequence[SourceFile], refused: Sequence[Diagnostic], manifests: Sequence[str],
-    *, is_instead: bool,
-) -> tuple[list[SourceFile], list[Diagnostic]]:  # fmt: skip
+    files: Sequence[SourceFile],
+    refused: Sequence[Diagnostic],
+    manifests: Sequence[str],
+    *,
+    is_instead: bool,
+) -> tuple[list[SourceFile], list[Diagnostic]]:
     """Return the files of a folder with manifests beside them, or instead of them.
 
     Raises:
@@ -89,8 +92,9 @@ def read_manifests(places: tuple[str, ...]) -> tuple[SourceFile, ...]:
         content = read_document(place, _BYTES_MAX)
         name = STDIN if place == "-" else place
         if not content.strip():
-            raise UnreadableError("there is nothing to read", where=name,
-                                  remedy="check the command that renders it")  # fmt: skip
+            raise UnreadableError(
+                "there is nothing to read", where=name, remedy="check the command that renders it"
+            )
         if len(content) > LIMITS.bytes_max and not content.lstrip().startswith(b"{"):
             raise UnreadableError(f"more than {LIMITS.bytes_max >> 20} MiB", where=name)
         found.append(SourceFile(name, content))

@@ -124,11 +124,15 @@ def render_findings_page(diagnostics: Sequence[Diagnostic], output: str) -> str:
     header = ("severity", "place", "field", "finding", "hint", "code")
     rows = [
         (
-            str(finding.severity), str(finding.place or ""), finding.path, finding.message,
-            finding.hint, finding.code,
+            str(finding.severity),
+            str(finding.place or ""),
+            finding.path,
+            finding.message,
+            finding.hint,
+            finding.code,
         )
         for finding in diagnostics
-    ]  # fmt: skip
+    ]
     sections = [text_section("verdict", "", [_summary_line(diagnostics, "", colour=False)])]
     sections += [table_section("findings", header, rows)] if rows else []
     return render_page("Findings", sections, output)

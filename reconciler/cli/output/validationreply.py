@@ -48,6 +48,10 @@ def validation_reply(
 def _fix_reply(fix: Fix) -> FixReply:
     place = fix.place
     return FixReply(
-        file=place.file, line=place.line, column=place.column,
-        path=fix.path, old=fix.old, new=fix.new,
-    )  # fmt: skip
+        file=place.file,
+        line=place.line,
+        column=place.column,
+        path=fix.path,
+        old=fix.old,
+        new=fix.new,
+    )

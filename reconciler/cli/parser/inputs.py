@@ -218,9 +218,12 @@ def add_output(parser: argparse.ArgumentParser, *formats: str, more: Sequence[st
 def add_grouping(parser: argparse.ArgumentParser, what: str) -> None:
     """Declare ``--by``: how cost is divided among workloads; ``what`` begins its help."""
     parser.add_argument(
-        "--by", dest="cost_by", metavar="GROUP", type=_parse_grouping,
+        "--by",
+        dest="cost_by",
+        metavar="GROUP",
+        type=_parse_grouping,
         help=f"{what}: namespace, workload, or label=KEY",
-    )  # fmt: skip
+    )
 
 
 def _parse_grouping(text: str) -> Grouping:
@@ -235,17 +238,22 @@ def _parse_grouping(text: str) -> Grouping:
 def add_sweep(add: Callable[..., object], what: str) -> None:
     """Declare where evaluations run and where their results are cached, with ``add_argument``."""
     add(
-        "--workers", type=int, default=1, metavar="N",
+        "--workers",
+        type=int,
+        default=1,
+        metavar="N",
         help=f"{what} in N processes, with the same result (default: 1)",
-    )  # fmt: skip
+    )
     add(
-        "--scheduler", metavar="URL",
+        "--scheduler",
+        metavar="URL",
         help=f"{what} on the workers of a Dask cluster, with the same result (tls://HOST:PORT)",
-    )  # fmt: skip
+    )
     add(
-        "--cache", metavar="PLACE",
+        "--cache",
+        metavar="PLACE",
         help="keep and reuse results in a folder or at s3://BUCKET/FOLDER; needs --now",
-    )  # fmt: skip
+    )
 
 
 def sweep_request(args: argparse.Namespace) -> SweepRequest:
@@ -324,17 +332,22 @@ def _settings_of(args: argparse.Namespace) -> tuple[str, ...]:
 def add_context(parser: argparse.ArgumentParser, more: str = "") -> None:
     """Declare the context of the kubeconfig; ``more`` follows its help."""
     parser.add_argument(
-        "--context", dest="kubeconfig_context", metavar="NAME",
+        "--context",
+        dest="kubeconfig_context",
+        metavar="NAME",
         help=f"context of the kubeconfig to use{more}",
-    )  # fmt: skip
+    )
 
 
 def add_durations(parser: argparse.ArgumentParser) -> None:
     """Declare how long the pods of CronJobs run."""
     parser.add_argument(
-        "--duration", action="append", default=[], metavar="cronjob/NAME=DURATION",
+        "--duration",
+        action="append",
+        default=[],
+        metavar="cronjob/NAME=DURATION",
         help="how long the pods of this CronJob run (default: as recorded, or 10m; repeatable)",
-    )  # fmt: skip
+    )
 
 
 def fleet_request(args: argparse.Namespace, path: str | None) -> FleetRequest:

@@ -24,23 +24,32 @@ TOKEN_VARIABLE: Final = "RECONCILER_DASHBOARD_TOKEN"  # noqa: S105 - the name of
 def add_serving(parser: argparse.ArgumentParser) -> None:
     """Declare where pages are served, and who may see them."""
     parser.add_argument(
-        "--listen", metavar="HOST:PORT", default=os.environ.get(LISTEN_VARIABLE, ""),
+        "--listen",
+        metavar="HOST:PORT",
+        default=os.environ.get(LISTEN_VARIABLE, ""),
         help="serve metrics, health checks and a dashboard at this address "
         f"(default: {LISTEN_VARIABLE}; *:8080 listens on all interfaces)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--listen-probes", metavar="HOST:PORT", default=os.environ.get(PROBES_VARIABLE, ""),
+        "--listen-probes",
+        metavar="HOST:PORT",
+        default=os.environ.get(PROBES_VARIABLE, ""),
         help=f"serve only health checks at this address (default: {PROBES_VARIABLE})",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--allowed-host", metavar="NAME", action="append", default=[],
+        "--allowed-host",
+        metavar="NAME",
+        action="append",
+        default=[],
         help=f"another host name of the dashboard (default: {HOSTS_VARIABLE}, separated by commas; "
         "repeatable)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--trusted-header", metavar="NAME", default="",
+        "--trusted-header",
+        metavar="NAME",
+        default="",
         help=f"header in which a proxy names the user (instead of {TOKEN_VARIABLE})",
-    )  # fmt: skip
+    )
 
 
 def serving_request(args: argparse.Namespace) -> ServingRequest:

@@ -43,10 +43,13 @@ def convert_class(data: JsonDict) -> list[Note]:
         volume |= {key: storage[key] for key in ("iops", "throughput") if key in storage}
         new["blockDeviceMappings"] = [{"deviceName": "/dev/xvdb", "ebs": volume}]
     notes = [
-        removal_note((), f"classes of {AUTO_MODE} (EKS Auto Mode) are not supported; it is taken "
-                     f"over as an EC2NodeClass with {_IMAGE}",
-                     "compare its image, role and security groups"),
-    ]  # fmt: skip
+        removal_note(
+            (),
+            f"classes of {AUTO_MODE} (EKS Auto Mode) are not supported; it is taken "
+            f"over as an EC2NodeClass with {_IMAGE}",
+            "compare its image, role and security groups",
+        ),
+    ]
     known = (*_KEPT, "ephemeralStorage")
     notes += [removal_note(("spec", key), "has no successor") for key in old if key not in known]
     data["apiVersion"], data["kind"] = f"{_KARPENTER}/v1", "EC2NodeClass"

@@ -243,9 +243,9 @@ def _migrate_labels(spec: JsonDict, at: Pointer) -> Iterator[Note]:
     for old in _FORMER_PROTECTIONS:
         if isinstance(annotations, dict) and old in annotations:
             annotations[_DO_NOT_DISRUPT] = annotations.pop(old)
-            yield change_note(("spec", "template", "metadata", "annotations", old), (
-                f"became {_DO_NOT_DISRUPT}"
-            ))  # fmt: skip
+            yield change_note(
+                ("spec", "template", "metadata", "annotations", old), (f"became {_DO_NOT_DISRUPT}")
+            )
     requirements = claim.get("requirements")
     for number, requirement in enumerate(as_list(requirements)):
         if isinstance(requirement, dict) and requirement.get("key") == _POOL_LABEL[0]:

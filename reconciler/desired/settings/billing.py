@@ -19,13 +19,26 @@ from reconciler.model.text.quoting import quote_value
 
 _USE: Final = ("usedElsewhere", "utilizationPercent")
 _PLAN_KEYS: Final = (
-    "type", "commitment", "family", "region", "discountPercent", *_USE, "until", "note",
-)  # fmt: skip
+    "type",
+    "commitment",
+    "family",
+    "region",
+    "discountPercent",
+    *_USE,
+    "until",
+    "note",
+)
 _RESERVED_KEYS: Final = ("instanceType", "count", "region", "zone", *_USE, "until", "note")
 
 _KEYS: Final = (
-    "families", "instanceTypes", "regions", "capacityTypes", "discountPercent", "price", "note",
-)  # fmt: skip
+    "families",
+    "instanceTypes",
+    "regions",
+    "capacityTypes",
+    "discountPercent",
+    "price",
+    "note",
+)
 
 
 def savings_plans(value: object) -> tuple[SavingsPlanTerms, ...]:

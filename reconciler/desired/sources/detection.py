@@ -32,8 +32,10 @@ _NODES: Final = re.compile(
     rb"""\bkind["']?\s*:\s*["']?(?:NodePool|EC2NodeClass|Provisioner|AWSNodeTemplate|NodeOverlay)\b"""
 )
 _GITOPS: Final = (
-    b"kustomize.toolkit.fluxcd.io", b"helm.toolkit.fluxcd.io", b"argoproj.io",
-)  # fmt: skip
+    b"kustomize.toolkit.fluxcd.io",
+    b"helm.toolkit.fluxcd.io",
+    b"argoproj.io",
+)
 _LIBRARY: Final = re.compile(rb"""^["']?type["']?\s*:\s*["']?library\b""", re.MULTILINE)
 UNLISTED: Final = "unlisted-file"
 _LISTED_MAX: Final = 8

@@ -61,9 +61,13 @@ def broken_references(
             f"namereference.yaml: {CONFIGURATION}"
         )
         yield Diagnostic(
-            Severity.WARNING, CODE, message, document.place(_REFERENCE),
-            field_path(_REFERENCE), hint,
-        )  # fmt: skip
+            Severity.WARNING,
+            CODE,
+            message,
+            document.place(_REFERENCE),
+            field_path(_REFERENCE),
+            hint,
+        )
 
 
 def _kind(document: Document) -> str:

@@ -37,9 +37,13 @@ class SourceIndex:
     """
 
     def __init__(
-        self, files: Mapping[str, bytes], patches: Sequence[str], folder: str, fallback: Place,
+        self,
+        files: Mapping[str, bytes],
+        patches: Sequence[str],
+        folder: str,
+        fallback: Place,
         parsed: dict[str, list[Document]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._files = files
         self._patches = patches
         self._folder = folder
@@ -133,9 +137,13 @@ class RenderedDocument(Document):
         data = as_mapping(self.data)
         name = value_at(data, ("metadata", "name"))
         return self.sources.place_of(
-            self.origin, str(data.get("kind", "")), as_text(name),
-            tuple(pointer), value_at(data, tuple(pointer)), of_key=of_key,
-        )  # fmt: skip
+            self.origin,
+            str(data.get("kind", "")),
+            as_text(name),
+            tuple(pointer),
+            value_at(data, tuple(pointer)),
+            of_key=of_key,
+        )
 
     def word(self, pointer: Sequence[str | int]) -> str:
         """Return nothing: how the value is written in the sources is not known."""

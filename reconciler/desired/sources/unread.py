@@ -56,9 +56,11 @@ def makes_nodes(content: bytes) -> bool:
 
 
 def left_out(
-    findings: Sequence[Diagnostic], failed: Sequence[FailedSource], files: Iterable[SourceFile],
+    findings: Sequence[Diagnostic],
+    failed: Sequence[FailedSource],
+    files: Iterable[SourceFile],
     purpose: Purpose,
-) -> tuple[Diagnostic, ...]:  # fmt: skip
+) -> tuple[Diagnostic, ...]:
     """Return the findings, with one warning in place of the errors in each source to leave out.
 
     As long as it is not known where the nodes are, a source with files that are missing or

@@ -88,9 +88,11 @@ def _choices(files: Mapping[str, str], scope: ModuleScope) -> dict[str, _Chosen]
             keys = frozenset(str(k) for k in value)
             before = choices.get(key)
             place = Place(path, text.count("\n", 0, match.start()) + 1, 1)
-            choices[key] = _Chosen(keys, place) if before is None else _Chosen(
-                before.keys & keys, before.place
-            )  # fmt: skip
+            choices[key] = (
+                _Chosen(keys, place)
+                if before is None
+                else _Chosen(before.keys & keys, before.place)
+            )
     return choices
 
 

@@ -133,10 +133,15 @@ def _read_module(
 
 
 def find_objects(
-    files: Mapping[str, str], read: ReadFile, values: Collection[str] = (),
-    prefer: Sequence[str] = (), zones_of: ZonesOf = lambda _: (), *,
-    list_files: ListFiles = lambda _: (), takes_disabled: bool = False,
-) -> FoundObjects:  # fmt: skip
+    files: Mapping[str, str],
+    read: ReadFile,
+    values: Collection[str] = (),
+    prefer: Sequence[str] = (),
+    zones_of: ZonesOf = lambda _: (),
+    *,
+    list_files: ListFiles = lambda _: (),
+    takes_disabled: bool = False,
+) -> FoundObjects:
     """Return the objects in the ``.tf`` files of a repository.
 
     ``files`` are their texts by path, ``read`` returns another file and ``list_files`` those of a
@@ -454,8 +459,9 @@ def _refers_to(data: HclBlock, text: str) -> bool:
 def _templates(
     pattern: str, scope: ModuleScope, names: Mapping[str, Value], found: FoundObjects
 ) -> Iterator[FoundText]:
-    path = posixpath.normpath(pattern if pattern.startswith(scope.folder) else
-                              posixpath.join(scope.folder, pattern))  # fmt: skip
+    path = posixpath.normpath(
+        pattern if pattern.startswith(scope.folder) else posixpath.join(scope.folder, pattern)
+    )
     folder = posixpath.dirname(path)
     inner = scope.with_names(names)
     for name in files_below(folder, posixpath.basename(path), scope):

@@ -66,12 +66,16 @@ def read_release(
             yield _elsewhere(by, chart, _text(block, "repository", scope), place)
         return
     yield Rendering(
-        folder, Tool.HELM, place, by,
+        folder,
+        Tool.HELM,
+        place,
+        by,
         release=ChartRelease(
             _text(block, "name", scope), parameters=tuple(_parameters(block, scope))
         ),
-        namespace=_text(block, "namespace", scope), values=values,
-    )  # fmt: skip
+        namespace=_text(block, "namespace", scope),
+        values=values,
+    )
 
 
 def _text(block: HclBlock, name: str, scope: ModuleScope) -> str:

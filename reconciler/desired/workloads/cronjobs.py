@@ -31,10 +31,15 @@ DAY: Final = timedelta(days=1)
 
 _CONTEXT: Final = frozenset(
     {
-        "LimitRange", "RuntimeClass", "Namespace", "PriorityClass", "StorageClass",
-        "PersistentVolume", "PersistentVolumeClaim",
+        "LimitRange",
+        "RuntimeClass",
+        "Namespace",
+        "PriorityClass",
+        "StorageClass",
+        "PersistentVolume",
+        "PersistentVolumeClaim",
     }
-)  # fmt: skip
+)
 """The kinds that change the pods of a Job."""
 
 

@@ -19,13 +19,15 @@ from reconciler.source.resource import group_of
 _ENDED_STATES: Final = {
     ("", "Pod"): ("status.phase", ("Succeeded", "Failed")),
     ("sparkoperator.k8s.io", "SparkApplication"): (
-        "status.applicationState.state", ("COMPLETED", "FAILED", "SUBMISSION_FAILED"),
+        "status.applicationState.state",
+        ("COMPLETED", "FAILED", "SUBMISSION_FAILED"),
     ),
     ("ray.io", "RayJob"): ("status.jobDeploymentStatus", ("Complete", "Failed")),
     ("batch.volcano.sh", "Job"): (
-        "status.state.phase", ("Completed", "Failed", "Aborted", "Terminated"),
+        "status.state.phase",
+        ("Completed", "Failed", "Aborted", "Terminated"),
     ),
-}  # fmt: skip
+}
 """Where an object states that it has ended, and how, as the documentation of its project has it."""
 _ENDING_GROUPS: Final = ("batch", "jobset.x-k8s.io", "kubeflow.org")
 _ENDING_KINDS: Final = ("Job", "JobSet")
@@ -37,9 +39,16 @@ _NODE_OWNERS: Final = ("Node", "DaemonSet")
 _RENDERED_GROUPS: Final = ("fluxcd.io", "argoproj.io")
 """Their objects have the values of charts; what is not rendered of them is a finding already."""
 _POLICY_GROUPS: Final = frozenset(
-    {"kyverno.io", "gatekeeper.sh", "apiextensions.k8s.io", "admissionregistration.k8s.io",
-     "kubewarden.io", "kustomize.config.k8s.io", "resources.gatekeeper.sh"}
-)  # fmt: skip
+    {
+        "kyverno.io",
+        "gatekeeper.sh",
+        "apiextensions.k8s.io",
+        "admissionregistration.k8s.io",
+        "kubewarden.io",
+        "kustomize.config.k8s.io",
+        "resources.gatekeeper.sh",
+    }
+)
 """Groups whose objects contain parts of pods as patterns, not as templates."""
 
 _DEPTH_MAX: Final = 12

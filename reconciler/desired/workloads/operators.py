@@ -15,10 +15,18 @@ from reconciler.model.json import JsonDict, as_mapping, as_mappings
 from reconciler.source.resource import Resource
 
 _FIELDS: Final = (
-    "affinity", "hostNetwork", "initContainers", "nodeSelector", "overhead", "priorityClassName",
-    "runtimeClassName", "schedulerName", "terminationGracePeriodSeconds", "tolerations",
+    "affinity",
+    "hostNetwork",
+    "initContainers",
+    "nodeSelector",
+    "overhead",
+    "priorityClassName",
+    "runtimeClassName",
+    "schedulerName",
+    "terminationGracePeriodSeconds",
+    "tolerations",
     "topologySpreadConstraints",
-)  # fmt: skip
+)
 """The fields of a pod spec that an operator copies from its own object."""
 
 _MEMORY: Final = re.compile(r"(?P<number>[0-9]{1,12})(?P<unit>[bkmgtp]?)b?", re.ASCII)

@@ -137,10 +137,15 @@ def expand(
     """
     ordered = sorted(resources, key=lambda r: (_RANK.get(r.kind, len(_RANK)), r.order))
     expansion = _Expansion(
-        now, pods_max, kinds, choice, read_admission(ordered), scalers_of(ordered),
+        now,
+        pods_max,
+        kinds,
+        choice,
+        read_admission(ordered),
+        scalers_of(ordered),
         {target_of(r): value_of(r.data, "spec.template") for r in ordered},
         quota.quotas_of(ordered),
-    )  # fmt: skip
+    )
     for resource in ordered:
         try:
             expansion.add(resource)

@@ -179,10 +179,16 @@ def pod_sets(
                 continue
             name = f"{resource.name}-{entry.name}" if entry.name else resource.name
             yield PodSet(
-                resource, row, spec, name, entry.name,
-                (*entry.pointer, *pointer_of(spec.template)), template,
-                _replicas(spec, entry, resource, scalers or {}), _pods_each(spec, entry),
-            )  # fmt: skip
+                resource,
+                row,
+                spec,
+                name,
+                entry.name,
+                (*entry.pointer, *pointer_of(spec.template)),
+                template,
+                _replicas(spec, entry, resource, scalers or {}),
+                _pods_each(spec, entry),
+            )
 
 
 def _followed_template(

@@ -28,18 +28,24 @@ def autoscaler_findings(
                 "which is not in this folder; its pods are not planned"
             )
             yield Diagnostic(
-                Severity.WARNING, "missing-scale-target", message, _place(first.resource),
+                Severity.WARNING,
+                "missing-scale-target",
+                message,
+                _place(first.resource),
                 hint="add the workload",
-            )  # fmt: skip
+            )
         for other in found[1:]:
             message = (
                 f"{target.kind} {target.name} is also scaled by {first.replicas.by}, "
                 "whose range is used"
             )
             yield Diagnostic(
-                Severity.WARNING, "several-autoscalers", message, _place(other.resource),
+                Severity.WARNING,
+                "several-autoscalers",
+                message,
+                _place(other.resource),
                 hint="keep one of them",
-            )  # fmt: skip
+            )
 
 
 def _place(resource: Resource) -> Place:

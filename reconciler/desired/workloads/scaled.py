@@ -34,8 +34,13 @@ def scaled_workloads(sets: Iterable[PodSet]) -> tuple[ScaledWorkload, ...]:
         found.setdefault(
             (resource.kind, resource.namespace, name),
             ScaledWorkload(
-                resource.kind, resource.namespace, name, replicas.minimum, replicas.current,
-                replicas.maximum, replicas.by,
+                resource.kind,
+                resource.namespace,
+                name,
+                replicas.minimum,
+                replicas.current,
+                replicas.maximum,
+                replicas.by,
             ),
-        )  # fmt: skip
+        )
     return tuple(found[key] for key in sorted(found))

@@ -36,8 +36,13 @@ from reconciler.source.resource import Resource
 
 SCHEMA: Final = "workload.v1"
 _TEMPLATED: Final = (
-    "Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DaemonSet", "Job",
-)  # fmt: skip
+    "Deployment",
+    "StatefulSet",
+    "ReplicaSet",
+    "ReplicationController",
+    "DaemonSet",
+    "Job",
+)
 
 PODS_MAX: Final = 200_000
 """The maximum number of pods of a folder; beyond it a typing error is more likely."""

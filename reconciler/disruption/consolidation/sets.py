@@ -347,9 +347,14 @@ def _reduce_set(
         if not gate and limits is None and len(chosen) > 1:
             claims = tuple(_on_demand_instead(claim, evaluated) for claim in claims)
         retained = nodes_to_retain(
-            evaluated, claims, outcome.unplaced, pod_values, turn,
-            gate=gate or limits is not None, least=least,
-        )  # fmt: skip
+            evaluated,
+            claims,
+            outcome.unplaced,
+            pod_values,
+            turn,
+            gate=gate or limits is not None,
+            least=least,
+        )
         if not retained:
             if len(claims) > REPLACEMENTS_MAX:
                 text = f"Can't remove without creating {len(claims)} candidates"

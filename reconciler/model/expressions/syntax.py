@@ -151,9 +151,20 @@ class Macro:
 
 
 Node = (
-    Literal | Variable | Field | Element | ListOf | MapOf | Unary | Binary | Choice | Call | Has
-    | Bind | Macro
-)  # fmt: skip
+    Literal
+    | Variable
+    | Field
+    | Element
+    | ListOf
+    | MapOf
+    | Unary
+    | Binary
+    | Choice
+    | Call
+    | Has
+    | Bind
+    | Macro
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,8 +81,15 @@ Operation = Callable[..., object]
 
 def type_name(value: object) -> str:
     """Return what a value is called in a message."""
-    names = {bool: "a boolean", int: "a number", float: "a number", str: "a string",
-             list: "a list", Quantity: "a quantity", Version: "a version"}  # fmt: skip
+    names = {
+        bool: "a boolean",
+        int: "a number",
+        float: "a number",
+        str: "a string",
+        list: "a list",
+        Quantity: "a quantity",
+        Version: "a version",
+    }
     return "null" if value is None else names.get(type(value), "an object")
 
 

@@ -196,8 +196,9 @@ class InventoryBook:
     def inventory(self, pools: Sequence[PoolDevices]) -> Inventory:
         """Return the inventory of these pools, in the order of drivers."""
         ordered = sorted(pools, key=lambda p: (p.driver, p.pool))
-        content = _encode([(p.driver, p.devices, p.counters, p.bindings, p.is_complete)
-                           for p in ordered])  # fmt: skip
+        content = _encode(
+            [(p.driver, p.devices, p.counters, p.bindings, p.is_complete) for p in ordered]
+        )
         known = self._known.get(content)
         if known is None:
             known = self._known[content] = _build(ordered)
@@ -306,10 +307,21 @@ def _listed(
     bound: Mapping[str, int],
 ) -> ListedDevice:
     own = device.properties
-    content = _encode((pool.driver, pool.pool, own.attributes, own.capacity,
-                       own.consumes_counters, own.taints, own.allow_multiple_allocations,
-                       sorted(bound.items()), own.node_name, own.node_selector,
-                       own.all_nodes))  # fmt: skip
+    content = _encode(
+        (
+            pool.driver,
+            pool.pool,
+            own.attributes,
+            own.capacity,
+            own.consumes_counters,
+            own.taints,
+            own.allow_multiple_allocations,
+            sorted(bound.items()),
+            own.node_name,
+            own.node_selector,
+            own.all_nodes,
+        )
+    )
     capacities = tuple(
         Capacity(name, parse_quantity(str(item.value)), item.request_policy, start + position)
         for position, (name, item) in enumerate(sorted(own.capacity.items()))
@@ -320,12 +332,19 @@ def _listed(
             at = positions[item.counter_set, name]
             consumes[at] = consumes.get(at, 0) + parse_quantity(str(counter.value))
     return ListedDevice(
-        pool.driver, pool.pool, device.name, kinds.setdefault(content, len(kinds)),
+        pool.driver,
+        pool.pool,
+        device.name,
+        kinds.setdefault(content, len(kinds)),
         {"device": _variables(pool.driver, own)},
         {name: item.value for name, item in own.attributes.items()},
-        capacities, tuple(sorted(consumes.items())), own.taints,
-        own.allow_multiple_allocations, bound, reach_of(own),
-    )  # fmt: skip
+        capacities,
+        tuple(sorted(consumes.items())),
+        own.taints,
+        own.allow_multiple_allocations,
+        bound,
+        reach_of(own),
+    )
 
 
 def _groups(pool: PoolDevices) -> dict[str, dict[str, int]]:

@@ -289,12 +289,13 @@ def _compile(
 ) -> DeviceRequests:
     requests = tuple(
         tuple(
-            _alternative(title, f"{request.name}/{part.name}" if part.name else request.name,
-                         part, classes)
+            _alternative(
+                title, f"{request.name}/{part.name}" if part.name else request.name, part, classes
+            )
             for part in request.alternatives
         )
         for request in spec.devices.requests
-    )  # fmt: skip
+    )
     least = sum(min(a.count for a in alternatives) for alternatives in requests)
     if least > RESULTS_MAX:
         raise _UnusableClaimError(
@@ -323,8 +324,10 @@ def _alternative(
             "DeviceClassNotFound",
             f"request {name} of ResourceClaim {title} names the missing DeviceClass "
             f"{part.device_class_name}",
-            claim=title, request=name, deviceClass=part.device_class_name,
-        )  # fmt: skip
+            claim=title,
+            request=name,
+            deviceClass=part.device_class_name,
+        )
     conditions = tuple(_expressions((*known.spec.selectors, *part.selectors)))
     for text in conditions:
         problem = selector_problem(text)
@@ -332,21 +335,29 @@ def _alternative(
             raise _UnusableClaimError(
                 "InvalidDeviceSelector",
                 f"request {name} of ResourceClaim {title}: invalid CEL expression: {problem}",
-                claim=title, request=name,
-            )  # fmt: skip
+                claim=title,
+                request=name,
+            )
     try:
         capacity = tuple(sorted(parse_resources(part.capacity.requests).items()))
     except ValueError as error:
         raise _UnusableClaimError(
             "InvalidDeviceRequest",
             f"request {name} of ResourceClaim {title}: capacity {error}",
-            claim=title, request=name,
-        ) from error  # fmt: skip
+            claim=title,
+            request=name,
+        ) from error
     takes_all = part.allocation_mode == ALL
     return Alternative(
-        name, part.device_class_name, conditions, 0 if takes_all else max(part.count, 1),
-        takes_all, part.admin_access, part.tolerations, capacity,
-    )  # fmt: skip
+        name,
+        part.device_class_name,
+        conditions,
+        0 if takes_all else max(part.count, 1),
+        takes_all,
+        part.admin_access,
+        part.tolerations,
+        capacity,
+    )
 
 
 def _expressions(selectors: Iterable[DeviceSelector]) -> Iterator[str]:

@@ -138,12 +138,13 @@ class Network:
             inventory = Inventory(
                 (*first.devices, *(_moved(device, first) for device in second.devices)),
                 DeviceState(
-                    0, first.empty.consumed + second.empty.consumed,
+                    0,
+                    first.empty.consumed + second.empty.consumed,
                     first.empty.left + second.empty.left,
                 ),
                 own.is_complete and is_complete,
                 reachable=masks[0] | masks[1] << start,
-            )  # fmt: skip
+            )
             known = own, JoinedInventory(inventory, self.inventory, own, network_first)
             self._joined[key] = known
         return known[1]
@@ -192,8 +193,10 @@ def _with_reach(device: Device, item: ResourceSlice) -> Device:
         return device
     own = msgspec.structs.replace(
         device.properties,
-        node_name=spec.node_name, node_selector=spec.node_selector, all_nodes=spec.all_nodes,
-    )  # fmt: skip
+        node_name=spec.node_name,
+        node_selector=spec.node_selector,
+        all_nodes=spec.all_nodes,
+    )
     return own if isinstance(own, Device) else msgspec.structs.replace(device, basic=own)
 
 
@@ -251,11 +254,15 @@ def largest_taken(each: Iterable[DeviceState]) -> DeviceState | None:
     """Return what a node takes at most if each of its types takes something else."""
     found: DeviceState | None = None
     for taken in each:
-        found = taken if found is None else DeviceState(
-            found.used | taken.used,
-            tuple(map(max, found.consumed, taken.consumed)),
-            tuple(map(max, found.left, taken.left)),
-        )  # fmt: skip
+        found = (
+            taken
+            if found is None
+            else DeviceState(
+                found.used | taken.used,
+                tuple(map(max, found.consumed, taken.consumed)),
+                tuple(map(max, found.left, taken.left)),
+            )
+        )
     return found
 
 

@@ -80,9 +80,14 @@ def _unlaunched_target(claim: NodeClaim, template: PoolTemplate | None) -> Targe
         if not t.is_ephemeral and not any(t.matches(s) for s in startup)
     )
     return Target(
-        claim.name, labels, taints, left, is_initialized=False, capacity=capacity,
+        claim.name,
+        labels,
+        taints,
+        left,
+        is_initialized=False,
+        capacity=capacity,
         volume_limit=volumes,
-    )  # fmt: skip
+    )
 
 
 # Whether a planned node can take one more pod, and what it becomes with it.

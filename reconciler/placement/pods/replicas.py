@@ -60,9 +60,14 @@ def _is_owned(item: JsonObject) -> bool:
 def _resource_of(item: JsonObject) -> Resource:
     metadata = item.get("metadata") or {}
     return Resource(
-        str(item.get("kind")), str(item.get("apiVersion")), str(metadata.get("name") or ""),
-        str(metadata.get("namespace") or "default"), dict(item), "", 0,
-    )  # fmt: skip
+        str(item.get("kind")),
+        str(item.get("apiVersion")),
+        str(metadata.get("name") or ""),
+        str(metadata.get("namespace") or "default"),
+        dict(item),
+        "",
+        0,
+    )
 
 
 def rescale(
@@ -99,10 +104,15 @@ def rescale(
         kept += with_count(own, count, now)
         scaled.append(
             ScaledWorkload(
-                target.kind, target.namespace, target.name, replicas.minimum, len(own),
-                replicas.maximum, replicas.by,
+                target.kind,
+                target.namespace,
+                target.name,
+                replicas.minimum,
+                len(own),
+                replicas.maximum,
+                replicas.by,
             )
-        )  # fmt: skip
+        )
     return RescaledPods(
         tuple(sorted(kept, key=lambda pod: (pod.namespace, pod.metadata.name))), tuple(scaled)
     )

@@ -128,10 +128,17 @@ class SpecKeys:
         if statuses or any(volume.ephemeral is not None for volume in spec.volumes):
             return spec_key(pod)
         parts = (
-            spec.containers, spec.init_containers, spec.node_selector, spec.affinity,
-            spec.tolerations, spec.topology_spread_constraints, spec.volumes, spec.overhead,
-            spec.resources, spec.resource_claims,
-        )  # fmt: skip
+            spec.containers,
+            spec.init_containers,
+            spec.node_selector,
+            spec.affinity,
+            spec.tolerations,
+            spec.topology_spread_constraints,
+            spec.volumes,
+            spec.overhead,
+            spec.resources,
+            spec.resource_claims,
+        )
         key = tuple(map(id, parts))
         known = self._by_parts.get(key)
         if known is None:  # the parts are kept, so that no others get their ids

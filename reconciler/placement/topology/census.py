@@ -360,8 +360,10 @@ class Census:
     @cached_property
     def _kinds(self) -> PodKinds:
         waiting = {(p.namespace, frozenset(p.metadata.labels.items())) for p in self._cluster.pods}
-        return PodKinds(_Entry(namespace, dict(labels)) for namespace, labels in sorted(
-            waiting, key=lambda kind: (kind[0], sorted(kind[1]))))  # fmt: skip
+        return PodKinds(
+            _Entry(namespace, dict(labels))
+            for namespace, labels in sorted(waiting, key=lambda kind: (kind[0], sorted(kind[1])))
+        )
 
     def _concerned_namespaces(self, rule: Rule) -> frozenset[str]:
         """Return the namespaces in which a rule selects a pod, running or not, or may select one.

@@ -340,9 +340,12 @@ def _limit_finding(template: PoolTemplate) -> PlanFinding | None:
         if name == MEMORY and str(given).isdigit():
             hint = f"a number without a unit is bytes: did you mean {given}Gi?"
         return PlanFinding(
-            severity="warning", code="limit-below-node", message=message,
-            path=f"spec.limits.{name}", hint=hint,
-        )  # fmt: skip
+            severity="warning",
+            code="limit-below-node",
+            message=message,
+            path=f"spec.limits.{name}",
+            hint=hint,
+        )
     return None
 
 

@@ -98,9 +98,13 @@ def bind_pods(
     """
     devices = DeviceClaims(cluster) if cluster.device_classes else None
     volumes = Volumes(
-        cluster.volume_claims, cluster.volumes, cluster.storage_classes, {}, cluster.csi_nodes,
+        cluster.volume_claims,
+        cluster.volumes,
+        cluster.storage_classes,
+        {},
+        cluster.csi_nodes,
         devices,
-    )  # fmt: skip
+    )
     pods = [p for p in (*queue.waiting, *queue.evicted) if not p.spec.scheduling_gates]
     if not pods:
         return BoundPods({}, volumes)

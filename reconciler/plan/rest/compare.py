@@ -420,8 +420,11 @@ def _decisive_objects(fleet: Fleet, *, ignore_budgets: bool) -> Iterator[tuple[s
             data = {**data, "spec": {**spec, "disruption": disruption}}
         yield resource.name, data
     for group in (
-        fleet.node_claims, fleet.node_overlays, fleet.node_classes, fleet.capacity_buffers,
-    ):  # fmt: skip
+        fleet.node_claims,
+        fleet.node_overlays,
+        fleet.node_classes,
+        fleet.capacity_buffers,
+    ):
         yield from ((f"{r.kind}/{r.namespace}/{r.name}", r.data) for r in group)
     yield "lock", fleet.lock.digest if fleet.lock is not None else ""
 

@@ -35,11 +35,16 @@ def with_maximum(plan: Plan, inputs: Inputs) -> Plan:
         return plan
     rows = tuple(
         PlannedWorkload(
-            kind=row.kind, namespace=row.namespace, name=row.name, min=row.minimum,
-            present=row.present, max=row.maximum, by=row.by,
+            kind=row.kind,
+            namespace=row.namespace,
+            name=row.name,
+            min=row.minimum,
+            present=row.present,
+            max=row.maximum,
+            by=row.by,
         )
         for row in inputs.scaled
-    )  # fmt: skip
+    )
     if inputs.maximum is None:
         return replace(plan, workloads=rows)
     facts = facts_of(

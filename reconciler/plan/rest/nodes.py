@@ -209,9 +209,10 @@ def start_node(node: StateNode, now: datetime) -> StateNode:
     taints = seen.spec.taints if node.is_registered else (*seen.spec.taints, *claim.spec.taints)
     labels = {**claim.metadata.labels, **seen.metadata.labels, REGISTERED: "true"}
     taints_left = tuple(
-        t for t in dict.fromkeys(taints)
+        t
+        for t in dict.fromkeys(taints)
         if not t.is_ephemeral and not any(t.matches(s) for s in startup)
-    )  # fmt: skip
+    )
     fresh = replace(
         seen,
         metadata=replace(

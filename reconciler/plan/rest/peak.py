@@ -87,9 +87,10 @@ def _with_jobs(
         volume_claims={**{c.key: c for c in made.volume_claims}, **before.volume_claims},
         volumes={**{v.metadata.name: v for v in made.volumes}, **before.volumes},
         storage_classes={
-            **{c.metadata.name: c for c in made.storage_classes}, **before.storage_classes
+            **{c.metadata.name: c for c in made.storage_classes},
+            **before.storage_classes,
         },
-    )  # fmt: skip
+    )
     return cluster, added
 
 

@@ -373,8 +373,10 @@ def _allowed_evictions(budget: PodDisruptionBudget, cluster: ClusterState) -> tu
 
 def _moving_aliases(pair: RevisionPair) -> Iterator[PlanFinding]:
     """Yield the EC2NodeClasses that follow the newest image from now on."""
-    before = {found.name: _latest_aliases(found.spec.ami_selector_terms)
-              for found in node_classes(pair.base.fleet)}  # fmt: skip
+    before = {
+        found.name: _latest_aliases(found.spec.ami_selector_terms)
+        for found in node_classes(pair.base.fleet)
+    }
     for node_class in node_classes(pair.head.fleet):
         new = _latest_aliases(node_class.spec.ami_selector_terms)
         for alias in sorted(new - before.get(node_class.name, frozenset())):

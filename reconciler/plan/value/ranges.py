@@ -10,9 +10,23 @@ from typing import ClassVar, Final
 from reconciler.model.decision.part import Part
 
 _QUANTILES: Final = (
-    3.747, 3.365, 3.143, 2.998, 2.896, 2.821, 2.764, 2.718, 2.681, 2.650, 2.624, 2.602, 2.583,
-    2.567, 2.552, 2.539,
-)  # fmt: skip
+    3.747,
+    3.365,
+    3.143,
+    2.998,
+    2.896,
+    2.821,
+    2.764,
+    2.718,
+    2.681,
+    2.650,
+    2.624,
+    2.602,
+    2.583,
+    2.567,
+    2.552,
+    2.539,
+)
 """The 99% quantiles of Student's distribution for 5 to 20 values."""
 _VALUES_MIN: Final = 5
 

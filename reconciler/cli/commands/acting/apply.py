@@ -63,31 +63,44 @@ class ApplyRequest:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the plan, the fleet and the timeout."""
     parser.add_argument(
-        "words", nargs="*", metavar="[PLAN] [PATH]",
+        "words",
+        nargs="*",
+        metavar="[PLAN] [PATH]",
         help="file of a saved plan (- for stdin); fleet folder (default: this one, or the nearest "
         "above with a reconciler.yaml)",
-    )  # fmt: skip
+    )
     parser.add_argument("--plan", metavar="FILE", help="apply a plan saved with `plan --out FILE`")
     parser.add_argument(
-        "--auto-approve", dest="is_approved", action="store_true",
+        "--auto-approve",
+        dest="is_approved",
+        action="store_true",
         help="apply without asking (a saved plan is never asked for)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--simulated", dest="is_simulated", action="store_true",
+        "--simulated",
+        dest="is_simulated",
+        action="store_true",
         help="act on a simulated EC2 and cluster; nothing is launched in AWS",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--timeout", default="30m", metavar="DURATION",
+        "--timeout",
+        default="30m",
+        metavar="DURATION",
         help="give up after this long (default: 30m)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--interval", default="1s", metavar="DURATION",
+        "--interval",
+        default="1s",
+        metavar="DURATION",
         help="time between two reconcile passes while work is in progress (default: 1s)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "-q", "--quiet", dest="is_quiet", action="store_true",
+        "-q",
+        "--quiet",
+        dest="is_quiet",
+        action="store_true",
         help="print only the summary, and the plan if it must be approved",
-    )  # fmt: skip
+    )
     inputs.add_output(parser)
     inputs.add_flags(parser, inputs.ACTING)
 

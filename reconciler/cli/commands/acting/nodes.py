@@ -61,12 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser, what: str = "node") -> None:
     add("--dry-run", action="store_true", help="show what would be done; change nothing")
     add("--reason", default="", metavar="TEXT", help="why, for the history")
     add(
-        "--timeout", default="30m", metavar="DURATION",
+        "--timeout",
+        default="30m",
+        metavar="DURATION",
         help=(
             "without a daemon: give up after this long; the next `apply` or `run` continues it "
             "(default: 30m)"
         ),
-    )  # fmt: skip
+    )
     inputs.add_flags(parser, inputs.ACTING)
 
 

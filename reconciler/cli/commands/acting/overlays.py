@@ -78,21 +78,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--out", metavar="DIR", help="write a file for each overlay to this folder")
     add(
-        "--apply", dest="applies", action="store_true",
+        "--apply",
+        dest="applies",
+        action="store_true",
         help="create, update and delete overlays in the cluster",
-    )  # fmt: skip
+    )
     add(
-        "--dry-run", dest="previews", action="store_true",
+        "--dry-run",
+        dest="previews",
+        action="store_true",
         help="show the changes of --apply without making them",
-    )  # fmt: skip
+    )
     add(
-        "--interval", metavar="DURATION",
+        "--interval",
+        metavar="DURATION",
         help="with --apply, repeat it this often until stopped, as in 5m",
-    )  # fmt: skip
+    )
     add(
-        "--disabled", action="store_true",
+        "--disabled",
+        action="store_true",
         help="write overlays without effect: they require a label that no node has",
-    )  # fmt: skip
+    )
     inputs.add_context(parser)
     inputs.add_output(parser)
     names = (*inputs.ACTING, "snapshot", "snapshot_max_age")

@@ -39,9 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare which NodePools are resumed."""
     inputs.add_path(parser)
     parser.add_argument(
-        "--node-pool", dest="node_pools", action="append", default=[], metavar="NAME",
+        "--node-pool",
+        dest="node_pools",
+        action="append",
+        default=[],
+        metavar="NAME",
         help="only this NodePool (repeatable; default: every halted NodePool)",
-    )  # fmt: skip
+    )
     inputs.add_output(parser)
     inputs.add_flags(parser, inputs.RECORDED)
 

@@ -34,26 +34,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_paths(parser)
     health.add_heartbeat(parser)
     parser.add_argument(
-        "--interval", default="30s", metavar="DURATION",
+        "--interval",
+        default="30s",
+        metavar="DURATION",
         help="time between two reconcile passes (default: 30s)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--no-wait", dest="waits", action="store_false",
+        "--no-wait",
+        dest="waits",
+        action="store_false",
         help="exit 1 if another process acts for this fleet (default: wait, and take over)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--dirty", dest="acts_on_files", action="store_true",
+        "--dirty",
+        dest="acts_on_files",
+        action="store_true",
         help="act on uncommitted changes of the working tree (default: on its commits only)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--simulated", dest="is_simulated", action="store_true",
+        "--simulated",
+        dest="is_simulated",
+        action="store_true",
         help=f"act on a simulated EC2 and cluster, with the dashboard at http://{DASHBOARD} unless "
         "--listen is given",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--log-format", choices=("text", "json"), default="text",
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
         help="format of the log (default: text)",
-    )  # fmt: skip
+    )
     serving.add_serving(parser)
     inputs.add_flags(parser, inputs.ACTING)
 

@@ -42,9 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_context(parser)
     add("--auto-approve", dest="is_approved", action="store_true", help="do not ask")
     add(
-        "--settle", default="15s", metavar="DURATION",
+        "--settle",
+        default="15s",
+        metavar="DURATION",
         help="how long to check that no finalizer comes back (default: 15s)",
-    )  # fmt: skip
+    )
     inputs.add_flags(parser, inputs.RECORDED)
 
 

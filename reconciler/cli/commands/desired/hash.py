@@ -39,9 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     inputs.add_output(parser)
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="settings",
         help="override a setting; clusterCABundle is part of an EC2NodeClass's hash",
-    )  # fmt: skip
+    )
 
 
 request_of = partial(inputs.request_from, HashRequest)

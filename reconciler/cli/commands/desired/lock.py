@@ -54,17 +54,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_path(parser)
     add = parser.add_argument
     add(
-        "--update", dest="is_update", action="store_true",
+        "--update",
+        dest="is_update",
+        action="store_true",
         help="look up every image and price again",
-    )  # fmt: skip
+    )
     add(
-        "--check", dest="is_check", action="store_true",
+        "--check",
+        dest="is_check",
+        action="store_true",
         help="write nothing; exit with 3 if the lock does not match the folder",
-    )  # fmt: skip
+    )
     add(
-        "--snapshot", metavar="FILE",
+        "--snapshot",
+        metavar="FILE",
         help="read what EC2NodeClasses resolved to from the cluster's objects (- for stdin)",
-    )  # fmt: skip
+    )
     inputs.add_output(parser)
     inputs.add_flags(parser, inputs.RECORDED)
 

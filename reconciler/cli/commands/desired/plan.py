@@ -61,36 +61,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     inputs.add_output(parser, more=("mermaid", "requests", "github", "sarif"))
     add(
-        "--out", dest="file", metavar="FILE",
+        "--out",
+        dest="file",
+        metavar="FILE",
         help="save the plan for `reconciler apply FILE`",
-    )  # fmt: skip
+    )
     add(
-        "--detailed-exitcode", dest="detailed_exit_code", action="store_true",
+        "--detailed-exitcode",
+        dest="detailed_exit_code",
+        action="store_true",
         help="exit with 2 if there are changes",
-    )  # fmt: skip
+    )
     add(
-        "--policy", dest="policies", action="append", default=[], metavar="FILE",
+        "--policy",
+        dest="policies",
+        action="append",
+        default=[],
+        metavar="FILE",
         help="evaluate the policies in this file, outside the repository (repeatable)",
-    )  # fmt: skip
+    )
     add(
-        "--fail-on", action="append", default=[], metavar="WHAT",
+        "--fail-on",
+        action="append",
+        default=[],
+        metavar="WHAT",
         help="exit with 3 for: unschedulable (pods, with --base because of the change), warnings "
         "(of policies), the name of a policy, or none (repeatable)",
-    )  # fmt: skip
+    )
     add(
-        "--trace", metavar="FILE",
+        "--trace",
+        metavar="FILE",
         help="with --base: replay this workload with and without the change (see `simulate`)",
-    )  # fmt: skip
+    )
     inputs.add_durations(parser)
     inputs.add_grouping(parser, "with --base: show who pays for the change, by")
     add(
-        "--timings", action="store_true",
+        "--timings",
+        action="store_true",
         help="print the seconds spent in each phase to stderr, as JSON",
-    )  # fmt: skip
+    )
     add(
-        "--from-cluster", action="store_true",
+        "--from-cluster",
+        action="store_true",
         help="plan the NodePools of the cluster itself, without files",
-    )  # fmt: skip
+    )
     inputs.add_context(
         parser,
         "; outside a fleet folder, plan the NodePools of the cluster itself",
@@ -103,22 +117,35 @@ def _add_what_if(parser: argparse.ArgumentParser) -> None:
     """Declare what may be supposed of the cluster."""
     add = parser.add_argument_group("what if").add_argument
     add(
-        "--with", action="append", default=[], dest="overrides", metavar="FILE",
+        "--with",
+        action="append",
+        default=[],
+        dest="overrides",
+        metavar="FILE",
         help="plan with Karpenter's objects in this file instead of those of the same name "
         "(repeatable)",
-    )  # fmt: skip
+    )
     add(
-        "--scale", action="append", default=[], metavar="[NAMESPACE/]KIND/NAME=N",
+        "--scale",
+        action="append",
+        default=[],
+        metavar="[NAMESPACE/]KIND/NAME=N",
         help="plan with this number of replicas, such as deploy/api=40 (repeatable)",
-    )  # fmt: skip
+    )
     add(
-        "--drain", action="append", default=[], metavar="NODE",
+        "--drain",
+        action="append",
+        default=[],
+        metavar="NODE",
         help="plan without this Node or NodeClaim, whose pods move (repeatable)",
-    )  # fmt: skip
+    )
     add(
-        "--zone-down", action="append", default=[], metavar="ZONE",
+        "--zone-down",
+        action="append",
+        default=[],
+        metavar="ZONE",
         help="plan without the nodes and the capacity of this zone (repeatable)",
-    )  # fmt: skip
+    )
 
 
 def _what_if_of(

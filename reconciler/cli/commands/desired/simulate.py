@@ -65,35 +65,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     inputs.add_output(parser)
     add(
-        "--until", metavar="DURATION|TIME",
+        "--until",
+        metavar="DURATION|TIME",
         help="when to stop (default: when nothing is left to do)",
-    )  # fmt: skip
+    )
     add("--seed", type=int, metavar="N", help="random seed (default: 0)")
     add(
-        "--seeds", type=int, metavar="N",
+        "--seeds",
+        type=int,
+        metavar="N",
         help="run N seeds, and show the range of their results (default: at most 20, 1 with "
         "--seed or --trace)",
-    )  # fmt: skip
+    )
     add("--faults", metavar="FILE", help="fault scenario (YAML)")
     add(
-        "--trace", metavar="FILE",
+        "--trace",
+        metavar="FILE",
         help="replay this workload: a trace of reconciler or an openb CSV, plain or gzipped",
-    )  # fmt: skip
+    )
     add(
-        "--against", choices=("karpenter-defaults", "frontier"),
+        "--against",
+        choices=("karpenter-defaults", "frontier"),
         help="with --trace: also replay it as Karpenter packs and searches, or with settings that "
         "trade cost for evictions",
-    )  # fmt: skip
+    )
     add(
-        "--workload-only", action="store_true",
+        "--workload-only",
+        action="store_true",
         help="with --trace: omit the recorded spot prices and unavailable offerings",
-    )  # fmt: skip
+    )
     inputs.add_durations(parser)
     inputs.add_sweep(add, "with --trace: run")
     add(
-        "--timings", action="store_true",
+        "--timings",
+        action="store_true",
         help="print the seconds spent in each phase to stderr, as JSON",
-    )  # fmt: skip
+    )
     inputs.add_flags(parser, inputs.PLANNING)
 
 
@@ -175,13 +182,16 @@ def _run_backtest(request: SimulateRequest, timings: Timings, line: ProgressLine
 
     found = run_backtest(
         BacktestRequest(
-            request.fleet, request.replay, request.seed or 0, request.seeds or 1,
+            request.fleet,
+            request.replay,
+            request.seed or 0,
+            request.seeds or 1,
             _parse_until(request.until, current_time(request.fleet.now)),
             _read_script(request.faults),
         ),
         timings,
         line.enter,
-    )  # fmt: skip
+    )
     with timings("render"):
         if request.output == "text":
             text = render_text(found.backtest)

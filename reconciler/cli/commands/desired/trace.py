@@ -65,9 +65,11 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
     if name == "export":
         inputs.add_path(parser)
         add(
-            "--since", metavar="DURATION|TIME", default="7d",
+            "--since",
+            metavar="DURATION|TIME",
+            default="7d",
             help="when the trace begins: a time, or a duration before its end (default: 7d)",
-        )  # fmt: skip
+        )
         add("--until", metavar="TIME", help="when the trace ends (default: now)")
     else:
         add(
@@ -83,13 +85,16 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
         inputs.add_output(parser)
         return
     add(
-        "--out", default="-", metavar="FILE",
+        "--out",
+        default="-",
+        metavar="FILE",
         help="where to write the trace, gzipped if it ends in .gz (default: stdout)",
-    )  # fmt: skip
+    )
     add(
-        "--anonymize", action="store_true",
+        "--anonymize",
+        action="store_true",
         help="replace names, namespaces and pod labels; keep what decisions depend on",
-    )  # fmt: skip
+    )
     if name == "export":
         inputs.add_flags(parser, inputs.RECORDED)
 
@@ -97,30 +102,34 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
 def _add_prometheus(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
-        "--prometheus", metavar="URL",
+        "--prometheus",
+        metavar="URL",
         help=(
             "instead of FILE: read kube-state-metrics in this Prometheus; "
             "PROMETHEUS_TOKEN can contain a bearer token"
         ),
-    )  # fmt: skip
+    )
     add(
-        "--since", metavar="DURATION|TIME",
+        "--since",
+        metavar="DURATION|TIME",
         help="with --prometheus, when the trace begins: a time, or a duration before its end "
         "(default: 7d)",
-    )  # fmt: skip
+    )
     add("--until", metavar="TIME", help="with --prometheus, when the trace ends (default: now)")
     add(
-        "--match", metavar="MATCHERS",
+        "--match",
+        metavar="MATCHERS",
         help="with --prometheus, label matchers of the series, such as "
         """'cluster="prod",namespace!~"kube-.*"'""",
-    )  # fmt: skip
+    )
     add(
-        "--step", metavar="DURATION",
+        "--step",
+        metavar="DURATION",
         help=(
             "with --prometheus, the resolution of the end times of pods; at least the scrape "
             "interval (default: 60s)"
         ),
-    )  # fmt: skip
+    )
 
 
 def request_of(args: argparse.Namespace) -> TraceRequest:

@@ -19,9 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_path(parser)
     inputs.add_output(parser, more=("github", "sarif"))
     parser.add_argument(
-        "--fix", action="store_true",
+        "--fix",
+        action="store_true",
         help="rewrite older spellings in the files, and keep comments and layout",
-    )  # fmt: skip
+    )
     inputs.add_flags(parser, ("manifests", "settings"))
 
 
@@ -29,9 +30,13 @@ def request_of(args: argparse.Namespace) -> ValidateRequest:
     """Return the request in the arguments."""
     path = fleet_folder(args.path) or "."
     return ValidateRequest(
-        path, tuple(args.settings), args.output, args.fix, tuple(args.manifests),
+        path,
+        tuple(args.settings),
+        args.output,
+        args.fix,
+        tuple(args.manifests),
         is_instead=bool(args.manifests) and args.path is None,
-    )  # fmt: skip
+    )
 
 
 def run(request: ValidateRequest) -> int:

@@ -59,19 +59,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the fleet, the use it is checked for, and the output format."""
     inputs.add_path(parser)
     parser.add_argument(
-        "--for", choices=["plan", "run"], default="run", dest="need", metavar="WHAT",
+        "--for",
+        choices=["plan", "run"],
+        default="run",
+        dest="need",
+        metavar="WHAT",
         help="plan: check only what `plan` needs; run: also check what `apply` and `run` need "
         "(default)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--policy", dest="prints_policy", action="store_true",
+        "--policy",
+        dest="prints_policy",
+        action="store_true",
         help="print the IAM policy for this fleet instead of checking",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--commitments", dest="prints_commitments", action="store_true",
+        "--commitments",
+        dest="prints_commitments",
+        action="store_true",
         help="print the account's savings plans and reserved instances as `commitments` for "
         "the config",
-    )  # fmt: skip
+    )
     inputs.add_output(parser)
     inputs.add_flags(parser, [name for name in inputs.PLANNING if name != "base"])
 

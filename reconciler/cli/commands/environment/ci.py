@@ -35,32 +35,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the fleets to plan, and the folder for the plans."""
     add = parser.add_argument
     add(
-        "fleets", nargs="*", metavar="FLEET",
+        "fleets",
+        nargs="*",
+        metavar="FLEET",
         help="fleet folder (default: every folder with a reconciler.yaml)",
-    )  # fmt: skip
+    )
     add("--base", metavar="REF", help="commit to compare with (default: the base of the CI job)")
     add("--snapshot", metavar="PLACE", help="objects of the cluster, as for `plan`")
     add(
-        "--snapshot-max-age", metavar="DURATION",
+        "--snapshot-max-age",
+        metavar="DURATION",
         help="warn if the snapshot is older than this (default: 24h)",
-    )  # fmt: skip
+    )
     add(
-        "--trace", metavar="FILE",
+        "--trace",
+        metavar="FILE",
         help="replay this workload with and without the change of each fleet, as for `plan`",
-    )  # fmt: skip
+    )
     add("--out", default=_OUT, metavar="DIR", help=f"folder for the plans (default: {_OUT})")
     add(
-        "--policy", dest="policies", action="append", default=[], metavar="FILE",
+        "--policy",
+        dest="policies",
+        action="append",
+        default=[],
+        metavar="FILE",
         help="policies of the operator",
-    )  # fmt: skip
+    )
     add(
-        "--fail-on", action="append", default=[], metavar="WHAT",
+        "--fail-on",
+        action="append",
+        default=[],
+        metavar="WHAT",
         help="when to exit with 3, as in `plan --fail-on` (repeatable)",
-    )  # fmt: skip
+    )
     add(
-        "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE",
+        "--set",
+        action="append",
+        default=[],
+        dest="settings",
+        metavar="KEY=VALUE",
         help="override a setting of reconciler.yaml (repeatable)",
-    )  # fmt: skip
+    )
     add(
         "--jobs",
         type=int,

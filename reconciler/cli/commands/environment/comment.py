@@ -66,31 +66,42 @@ def add_subcommand(parser: argparse.ArgumentParser, subcommand: str) -> None:
     first = _TOKENS[subcommand][0]
     add = parser.add_argument
     add(
-        "files", nargs="+", metavar="PLAN",
+        "files",
+        nargs="+",
+        metavar="PLAN",
         help="file from `plan -o json` or `plan --out`, of Markdown, or a folder from `ci` "
         "(- for stdin)",
-    )  # fmt: skip
+    )
     add("--repository", metavar="NAME", help="OWNER/NAME (default: that of the CI job)")
     add(
-        "--pull-request", dest="number", type=int, metavar="N",
+        "--pull-request",
+        dest="number",
+        type=int,
+        metavar="N",
         help="its number (default: that of the CI job)",
-    )  # fmt: skip
+    )
     add(
-        "--token-env", dest="token_variable", metavar="VARIABLE",
+        "--token-env",
+        dest="token_variable",
+        metavar="VARIABLE",
         help=f"variable with the token (default: {first})",
-    )  # fmt: skip
+    )
     add("--api-url", metavar="URL", help="API of the service (default: that of the CI job)")
     add("--artifact-url", metavar="URL", help="where the complete plan is (default: the CI job)")
     add("--author", default="", metavar="LOGIN", help="account that posts (default: ask the API)")
     add("--fleet", metavar="NAME", help="fleet of a Markdown file (default: the file's name)")
     add(
-        "--check", dest="with_check", action="store_true",
+        "--check",
+        dest="with_check",
+        action="store_true",
         help="also report the first line of each plan as a check of the newest commit",
-    )  # fmt: skip
+    )
     add(
-        "--summary", dest="with_summary", action="store_true",
+        "--summary",
+        dest="with_summary",
+        action="store_true",
         help="also write to the summary of the GitHub job",
-    )  # fmt: skip
+    )
 
 
 def request_of(args: argparse.Namespace) -> CommentRequest:

@@ -57,22 +57,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the folder and the pace."""
     add = parser.add_argument
     add(
-        "--dir", dest="folder", metavar="DIR",
+        "--dir",
+        dest="folder",
+        metavar="DIR",
         help="run in this folder and keep it (default: a temporary folder)",
-    )  # fmt: skip
+    )
     pace = parser.add_mutually_exclusive_group()
     pace.add_argument(
         "--fast", dest="is_fast", action="store_true", help="do not pause for reading"
     )
     pace.add_argument(
-        "--pause", dest="waits_for_enter", action="store_true",
+        "--pause",
+        dest="waits_for_enter",
+        action="store_true",
         help="wait for Enter after each chapter",
-    )  # fmt: skip
+    )
     pace.add_argument(
-        "--serve", dest="listen", nargs="?", metavar="HOST:PORT", const=DASHBOARD, default="",
+        "--serve",
+        dest="listen",
+        nargs="?",
+        metavar="HOST:PORT",
+        const=DASHBOARD,
+        default="",
         help="serve the dashboard of the demo's fleet in place of the story, until Ctrl-C "
         f"(default: {DASHBOARD})",
-    )  # fmt: skip
+    )
 
 
 request_of = partial(inputs.request_from, DemoRequest)

@@ -48,30 +48,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_path(parser)
     add = parser.add_argument
     add(
-        "--out", metavar="PLACE",
+        "--out",
+        metavar="PLACE",
         help="write to a file, s3://BUCKET/KEY, or git:BRANCH:PATH, which is committed and pushed "
         "(default: stdout)",
-    )  # fmt: skip
+    )
     add("--remote", metavar="NAME", help="remote to push to, without --repo (default: origin)")
     add("--author", metavar="AUTHOR", help="author of the commit, as in `NAME <EMAIL>`")
     add(
-        "--anonymize", action="store_true",
+        "--anonymize",
+        action="store_true",
         help="replace names by hashes, with the key in $RECONCILER_ANONYMIZE_KEY (default: a "
         "random key)",
-    )  # fmt: skip
+    )
     add(
-        "--no-records", action="store_true",
+        "--no-records",
+        action="store_true",
         help="capture the objects of the cluster without the records of the fleet",
-    )  # fmt: skip
+    )
     inputs.add_context(parser)
     add(
-        "--kubectl", metavar="PROGRAM",
+        "--kubectl",
+        metavar="PROGRAM",
         help="use this kubectl instead of the API, without the records of a fleet",
-    )  # fmt: skip
+    )
     add(
-        "-o", "--output", choices=("json", "yaml"), default="json", metavar="FORMAT",
+        "-o",
+        "--output",
+        choices=("json", "yaml"),
+        default="json",
+        metavar="FORMAT",
         help="output format: json, yaml (default: json)",
-    )  # fmt: skip
+    )
     inputs.add_flags(parser, [name for name in inputs.ACTING if name != "allow_removal"])
 
 

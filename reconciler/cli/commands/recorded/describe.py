@@ -36,9 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the resource."""
     parser.add_argument("kind", type=parse_kind, metavar="KIND", help=f"one of {', '.join(KINDS)}")
     parser.add_argument(
-        "name", metavar="NAME",
+        "name",
+        metavar="NAME",
         help="name of the resource, digest of the plan, or ID of the command",
-    )  # fmt: skip
+    )
     inputs.add_path(parser)
     inputs.add_output(parser)
     inputs.add_flags(parser, inputs.RECORDED)

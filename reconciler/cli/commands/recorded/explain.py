@@ -41,12 +41,18 @@ if TYPE_CHECKING:
     from reconciler.plan.value.plan import Plan
 
 KINDS: Final = {
-    "pod": "pod", "pods": "pod",
-    "node": "node", "nodes": "node",
-    "nodeclaim": "nodeclaim", "nodeclaims": "nodeclaim",
-    "nodepool": "nodepool", "nodepools": "nodepool",
-    "buffer": "buffer", "capacitybuffer": "buffer", "capacitybuffers": "buffer",
-}  # fmt: skip
+    "pod": "pod",
+    "pods": "pod",
+    "node": "node",
+    "nodes": "node",
+    "nodeclaim": "nodeclaim",
+    "nodeclaims": "nodeclaim",
+    "nodepool": "nodepool",
+    "nodepools": "nodepool",
+    "buffer": "buffer",
+    "capacitybuffer": "buffer",
+    "capacitybuffers": "buffer",
+}
 
 _NAMED: Final = tuple(dict.fromkeys(KINDS.values()))
 _SPELLED: Final = {"nodeclaim": "NodeClaim", "nodepool": "NodePool", "buffer": "CapacityBuffer"}
@@ -89,13 +95,17 @@ class ExplainRequest:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the resource to explain, and the plan."""
     parser.add_argument(
-        "kind", type=parse_kind, metavar="KIND|CODE",
+        "kind",
+        type=parse_kind,
+        metavar="KIND|CODE",
         help=f"{', '.join(_NAMED)}, gap (what each constraint costs), or the code of a finding",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "name", metavar="NAME", nargs="?",
+        "name",
+        metavar="NAME",
+        nargs="?",
         help="name, not with a code; NAMESPACE/NAME of a pod or buffer if the name is ambiguous",
-    )  # fmt: skip
+    )
     inputs.add_path(parser)
     parser.add_argument(
         "--plan", metavar="FILE", help="plan file saved with `plan --out` (- for stdin)"

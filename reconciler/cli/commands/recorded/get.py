@@ -33,9 +33,11 @@ class GetRequest:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is listed, and in which output format."""
     parser.add_argument(
-        "kind", type=parse_kind, metavar="KIND",
+        "kind",
+        type=parse_kind,
+        metavar="KIND",
         help=f"one of {', '.join(KINDS)} (singular also accepted)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "words", nargs="*", metavar="[NAME] [PATH]", help="name of one resource; fleet folder"
     )
@@ -98,8 +100,10 @@ def _view(request: GetRequest) -> watching.View:
     header = (*listing.header, *listing.wide_header)
     rows = [(*item.cells, *item.wide) for item in listing.items]
     page = render_reply(
-        KubernetesList(resources), [table_section(kind, header, rows)], request.output,
+        KubernetesList(resources),
+        [table_section(kind, header, rows)],
+        request.output,
         title=f"{kind} of {recorded.fleet}",
         text=format_table(listing, wide=is_wide, verb=verb, colour=colour),
-    )  # fmt: skip
+    )
     return watching.View(page, resources)

@@ -52,21 +52,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the number of entries, and the output format."""
     inputs.add_path(parser)
     parser.add_argument(
-        "--limit", type=parse_limit, default=50, metavar="N",
+        "--limit",
+        type=parse_limit,
+        default=50,
+        metavar="N",
         help="maximum number of entries (default: 50)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--target", metavar="NAME", help="only operations on this NodeClaim or node"
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
-        "--by-command", dest="by_command", action="store_true", default=None,
+        "--by-command",
+        dest="by_command",
+        action="store_true",
+        default=None,
         help="one entry for each command (default for text, markdown and html without --target)",
-    )  # fmt: skip
+    )
     form.add_argument(
-        "--by-operation", dest="by_command", action="store_false", default=None,
+        "--by-operation",
+        dest="by_command",
+        action="store_false",
+        default=None,
         help="one entry for each operation (default with --target, and for wide, json and yaml)",
-    )  # fmt: skip
+    )
     inputs.add_output(parser, "wide")
     inputs.add_flags(parser, inputs.RECORDED)
 
@@ -100,10 +109,13 @@ def run(request: HistoryRequest) -> int:
         return exitcode.DONE
     sys.stdout.write(
         render_reply(
-            KubernetesList(listing.resources), [listing.section], request.output,
-            title=f"{listing.section.key.capitalize()} of {recorded.fleet}", text=listing.text,
+            KubernetesList(listing.resources),
+            [listing.section],
+            request.output,
+            title=f"{listing.section.key.capitalize()} of {recorded.fleet}",
+            text=listing.text,
         )
-    )  # fmt: skip
+    )
     return exitcode.DONE
 
 

@@ -35,9 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the fleet, the period and the output format."""
     inputs.add_path(parser)
     parser.add_argument(
-        "--since", metavar="DURATION|TIME", default="7d",
+        "--since",
+        metavar="DURATION|TIME",
+        default="7d",
         help="start of the period: a time, or a duration before now (default: 7d)",
-    )  # fmt: skip
+    )
     inputs.add_output(parser)
     inputs.add_flags(parser, inputs.RECORDED)
 

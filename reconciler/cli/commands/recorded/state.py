@@ -89,27 +89,34 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
         return
     if name == "prune":
         parser.add_argument(
-            "--keep", metavar="SPAN",
+            "--keep",
+            metavar="SPAN",
             help="remove settled records older than this, such as 30d; at least 24h (default: "
             "history.keep)",
-        )  # fmt: skip
+        )
         parser.add_argument(
-            "--dry-run", dest="is_dry_run", action="store_true",
+            "--dry-run",
+            dest="is_dry_run",
+            action="store_true",
             help="show what would be removed; remove nothing",
-        )  # fmt: skip
+        )
     inputs.add_output(parser)
     inputs.add_flags(parser, inputs.RECORDED)
 
 
 def _add_adoption(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--yes", dest="is_confirmed", action="store_true",
+        "--yes",
+        dest="is_confirmed",
+        action="store_true",
         help="apply the changes: record the NodeClaims and tag the instances",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--karpenter-is-gone", dest="is_karpenter_gone", action="store_true",
+        "--karpenter-is-gone",
+        dest="is_karpenter_gone",
+        action="store_true",
         help="confirm that Karpenter is scaled to zero (needed without --snapshot)",
-    )  # fmt: skip
+    )
     inputs.add_output(parser)
     inputs.add_flags(parser, [name for name in inputs.PLANNING if name != "base"])
 

@@ -63,25 +63,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the fleet, which of its nodes are shown, and how."""
     inputs.add_path(parser)
     parser.add_argument(
-        "--node-pool", action="append", default=[], metavar="NAME",
+        "--node-pool",
+        action="append",
+        default=[],
+        metavar="NAME",
         help="show only the nodes of this NodePool (repeatable)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "-l", "--selector", action="append", default=[], metavar="LABEL=VALUE", type=_parse_label,
+        "-l",
+        "--selector",
+        action="append",
+        default=[],
+        metavar="LABEL=VALUE",
+        type=_parse_label,
         help="show only nodes with this label (repeatable; all must match)",
-    )  # fmt: skip
+    )
     inputs.add_grouping(parser, "show who costs what instead of the nodes, by")
     parser.add_argument(
         "--sort", choices=ORDERS, default="name", help="order of the nodes (default: name)"
     )
     parser.add_argument(
-        "-i", "--interactive", action="store_true",
+        "-i",
+        "--interactive",
+        action="store_true",
         help="choose nodes with keys: explain, cordon, uncordon and drain them (extra: terminal)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--once", action="store_true",
+        "--once",
+        action="store_true",
         help="print once and exit (default if the output is not a terminal)",
-    )  # fmt: skip
+    )
     inputs.add_output(parser, more=("csv",))
     inputs.add_flags(parser, inputs.RECORDED)
 

@@ -104,37 +104,49 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
     if name == "report":
         add("--context", metavar="NAME", help="context of the cluster, if several are watched")
         add(
-            "--since", metavar="DURATION|TIME", default="30d",
+            "--since",
+            metavar="DURATION|TIME",
+            default="30d",
             help="start of the report: a time, or a duration before now (default: 30d)",
-        )  # fmt: skip
+        )
         inputs.add_output(parser)
         inputs.add_flags(parser, inputs.RECORDED)
         return
     add(
-        "--context", metavar="NAME", action="append", default=[],
+        "--context",
+        metavar="NAME",
+        action="append",
+        default=[],
         help="context of the kubeconfig to use, one for each cluster to watch (repeatable)",
-    )  # fmt: skip
+    )
     add(
-        "--interval", default="500ms", metavar="DURATION",
+        "--interval",
+        default="500ms",
+        metavar="DURATION",
         help="time between two observations (default: 500ms)",
-    )  # fmt: skip
+    )
     add(
-        "--episodes", metavar="DIR",
+        "--episodes",
+        metavar="DIR",
         help="save up to 200 wrong predictions in this folder, for `watch replay`",
-    )  # fmt: skip
+    )
     add(
-        "--publish", metavar="PLACE",
+        "--publish",
+        metavar="PLACE",
         help="write snapshots of the cluster to a file, s3://BUCKET/KEY, or git:BRANCH:PATH",
-    )  # fmt: skip
+    )
     add(
-        "--publish-interval", default="10m", metavar="DURATION",
+        "--publish-interval",
+        default="10m",
+        metavar="DURATION",
         help="time between two published snapshots (default: 10m)",
-    )  # fmt: skip
+    )
     add("--anonymize", action="store_true", help="save and publish without names")
     add(
-        "--allow-write-access", action="store_true",
+        "--allow-write-access",
+        action="store_true",
         help="start although the credentials could write; nothing is ever written",
-    )  # fmt: skip
+    )
     serving.add_serving(parser)
     inputs.add_flags(parser, inputs.ACTING)
 
@@ -156,9 +168,13 @@ def request_of(args: argparse.Namespace) -> WatchRequest:
                 remedy="pass both, as in `reconciler watch replay FILE --anonymize --out shared`",
             )
         return WatchRequest(
-            name, fleet, files=tuple(args.files), output=args.output, episodes=args.out,
+            name,
+            fleet,
+            files=tuple(args.files),
+            output=args.output,
+            episodes=args.out,
             anonymize=args.anonymize,
-        )  # fmt: skip
+        )
     if name == "report":
         known = inputs.state_request(args, args.path)
         if args.context:
@@ -172,11 +188,17 @@ def request_of(args: argparse.Namespace) -> WatchRequest:
     fleet = replace(fleet, settings=settings, is_of_cluster=is_of_cluster)
     interval = inputs.read_duration(args.interval, "--interval")
     return WatchRequest(
-        name, fleet, interval, args.allow_write_access, args.episodes,
-        serving.serving_request(args), contexts=tuple(dict.fromkeys(args.context)),
-        anonymize=args.anonymize, publish=args.publish,
+        name,
+        fleet,
+        interval,
+        args.allow_write_access,
+        args.episodes,
+        serving.serving_request(args),
+        contexts=tuple(dict.fromkeys(args.context)),
+        anonymize=args.anonymize,
+        publish=args.publish,
         publish_interval=inputs.read_duration(args.publish_interval, "--publish-interval"),
-    )  # fmt: skip
+    )
 
 
 def run(request: WatchRequest) -> int:

@@ -71,9 +71,13 @@ def _sources_of_application(
 
 
 def _application_source(
-    found: GitopsObject, source: JsonDict, at: Pointer, name: str, namespace: str,
+    found: GitopsObject,
+    source: JsonDict,
+    at: Pointer,
+    name: str,
+    namespace: str,
     references: set[str],
-) -> Iterator[Found]:  # fmt: skip
+) -> Iterator[Found]:
     entry, folder = found.entry, found.folder
     path, chart = as_text(source.get("path")), as_text(source.get("chart"))
     helm, kustomize = as_mapping(source.get("helm")), as_mapping(source.get("kustomize"))
@@ -97,27 +101,33 @@ def _application_source(
     yield from _values_elsewhere(entry, (*at, "helm"), helm)
     if "plugin" in source:
         message = "a config management plugin is not run; its objects are not read"
-        yield note(entry, (*at, "plugin"), "plugin-source", message,
-                    "pass its output with -f")  # fmt: skip
+        yield note(entry, (*at, "plugin"), "plugin-source", message, "pass its output with -f")
         return
     parameters = tuple(
         (as_text(p.get("name")), plain(p.get("value"))) for p in as_mappings(helm.get("parameters"))
     )
     yield Rendering(
-        target, place=entry.place(()), by=by,
+        target,
+        place=entry.place(()),
+        by=by,
         overlay=_argo_overlay(kustomize),
         release=ChartRelease(as_text(helm.get("releaseName")) or name, values_files, parameters),
-        namespace=namespace, values=values,
+        namespace=namespace,
+        values=values,
         is_recursive=value_at(source, ("directory", "recurse")) is True,
         include=limited_pattern(value_at(source, ("directory", "include"))),
         exclude=limited_pattern(value_at(source, ("directory", "exclude"))),
-    )  # fmt: skip
+    )
 
 
 def _chart_from_elsewhere(
-    found: GitopsObject, source: JsonDict, at: Pointer, name: str, namespace: str,
+    found: GitopsObject,
+    source: JsonDict,
+    at: Pointer,
+    name: str,
+    namespace: str,
     references: set[str],
-) -> Iterator[Found]:  # fmt: skip
+) -> Iterator[Found]:
     """Yield what the values of a chart from elsewhere have, also those in files of ``$ref``."""
     entry, helm, chart = found.entry, as_mapping(source.get("helm")), as_text(source.get("chart"))
     referred = [path for path in strings(helm.get("valueFiles")) if path.startswith("$")]

@@ -50,9 +50,12 @@ def read_kustomization(found: GitopsObject) -> Iterator[Found]:
     substitutions, unknown = _substitutions(found)
     yield from unknown
     yield Rendering(
-        target, place=entry.place(()), by=f"Flux Kustomization {entry.name}",
-        overlay=_flux_overlay(spec), substitutions=substitutions,
-    )  # fmt: skip
+        target,
+        place=entry.place(()),
+        by=f"Flux Kustomization {entry.name}",
+        overlay=_flux_overlay(spec),
+        substitutions=substitutions,
+    )
 
 
 def _flux_overlay(spec: JsonDict) -> JsonDict:
@@ -110,14 +113,20 @@ def read_release(found: GitopsObject) -> Iterator[Found]:
         yield from remote_chart(entry, at, name, where, given, namespace)
         return
     yield from unknown
-    files = tuple(posixpath.normpath(posixpath.join(found.folder, f))
-                  for f in strings(chart.get("valuesFiles")))  # fmt: skip
+    files = tuple(
+        posixpath.normpath(posixpath.join(found.folder, f))
+        for f in strings(chart.get("valuesFiles"))
+    )
     yield UsedFiles(files)
     yield Rendering(
-        target, Tool.HELM, entry.place(()), f"Flux HelmRelease {entry.name}",
+        target,
+        Tool.HELM,
+        entry.place(()),
+        f"Flux HelmRelease {entry.name}",
         release=ChartRelease(as_text(spec.get("releaseName")) or entry.name, files),
-        namespace=namespace, values=values,
-    )  # fmt: skip
+        namespace=namespace,
+        values=values,
+    )
 
 
 def _release_values(found: GitopsObject) -> tuple[JsonDict, list[Diagnostic]]:

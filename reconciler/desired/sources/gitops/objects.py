@@ -89,14 +89,22 @@ class GitopsObject:
 
 
 def note(
-    entry: Entry, pointer: Pointer, code: str, message: str, hint: str,
+    entry: Entry,
+    pointer: Pointer,
+    code: str,
+    message: str,
+    hint: str,
     severity: Severity = Severity.WARNING,
-) -> Diagnostic:  # fmt: skip
+) -> Diagnostic:
     name = entry.name if len(entry.name) <= _NAME_MAX else quote_value(entry.name)
     return Diagnostic(
-        severity, code, f"{entry.kind} {name}: {message}", entry.place(pointer),
-        field_path(pointer), hint,
-    )  # fmt: skip
+        severity,
+        code,
+        f"{entry.kind} {name}: {message}",
+        entry.place(pointer),
+        field_path(pointer),
+        hint,
+    )
 
 
 def not_here(reference: JsonDict) -> str:

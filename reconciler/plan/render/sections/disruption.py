@@ -170,9 +170,11 @@ def blockers(plan: Plan) -> Section | None:
     if not plan.blockers:
         return None
     clusters = group_similar(
-        plan.blockers, lambda b: (b.kind, b.name), lambda b: (b.kind, b.code, b.message),
+        plan.blockers,
+        lambda b: (b.kind, b.name),
+        lambda b: (b.kind, b.code, b.message),
         lambda b: b.kind,
-    )  # fmt: skip
+    )
     return Section(
         key="blockers",
         title="Blockers",
