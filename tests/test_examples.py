@@ -104,11 +104,11 @@ def test_the_readme_of_an_example_shows_the_printed_plan(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """``--update-golden`` writes what is printed; the revision and the moment always differ."""
+    """``--update-golden`` writes what is printed; the revision and the time always differ."""
     file = REPOSITORY / "examples" / name / "README.md"
     readme = file.read_text(encoding="utf-8")
     monkeypatch.setenv("COLUMNS", "90")
-    assert main(["plan", f"examples/{name}"]) == 0
+    assert main(["plan", f"examples/{name}", "--now", "2026-03-04T12:00:00Z"]) == 0
     printed = "\n".join(capsys.readouterr().out.splitlines()[3:])
     block = f"```\n$ reconciler plan examples/{name}\n{printed}\n```\n"
     if request.config.getoption("--update-golden"):
@@ -116,6 +116,24 @@ def test_the_readme_of_an_example_shows_the_printed_plan(
         return
     (shown,) = _BLOCK.findall(readme)
     assert shown == block
+
+
+@pytest.mark.parametrize(
+    "day",
+    [
+        pytest.param("2026-11-30T07:10:00Z", id="the closing of a month is near, the next one far"),
+        pytest.param("2026-12-02T07:10:00Z", id="during the closing of a month"),
+        pytest.param("2026-10-31T23:10:00Z", id="a window opens twice: summer time ends"),
+    ],
+)
+def test_the_forecast_of_a_new_fleet_is_the_same_on_every_day(
+    day: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What its windows hold back is later on some days, and not a part of the steady state."""
+    middle = plan(capsys, "examples/maintenance-windows")["steadyState"]
+    assert main(["plan", "examples/maintenance-windows", "--now", day, "-o", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)["steadyState"]
+    assert (found["perHour"], found["nodes"]) == (middle["perHour"], middle["nodes"])
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,6 @@ from reconciler.plan.render.wording import (
 )
 from reconciler.plan.value.costs import BASE, HEAD, AtRest, Backtest, PlannedGap, sum_pools
 from reconciler.plan.value.plan import Plan
-from reconciler.plan.value.ranges import FleetRange
 from reconciler.render.layout import truncate
 
 _GAP_EXPLAINED_MIN: Final = 0.1
@@ -298,26 +297,18 @@ def _steady_state_lines(plan: Plan) -> list[str]:
     if steady_state is None or plan.at_rest is not None:
         return []
     if steady_state.is_estimate:
+        # Without its range: without latencies it is narrower than that of what will happen.
         cost = f"about {format_monthly(steady_state.per_hour)}/month"
         is_less = steady_state.per_hour < plan.cost.after
         later = "have consolidated these nodes" if is_less else "have ended"
         exact = "a fast estimate; `reconciler simulate` is more exact"
-        runs = _cost_range(steady_state.range)
-        return [f"Steady state: {cost}{runs}, once later passes {later} ({exact})."]
+        return [f"Steady state: {cost}, once later passes {later} ({exact})."]
     before = sum_pools(plan.cost.by_node_pool.values()).nodes_before
     final = (
         f"Steady state: {before:,} → {format_count(steady_state.nodes, 'node')}, "
         f"{cost_change(plan.cost.before, steady_state.per_hour)}."
     )
     return [final, *stuck_lines(steady_state.stuck, plan.observation)]
-
-
-def _cost_range(found: FleetRange | None) -> str:
-    """Return the range of the cost over several runs, empty without one."""
-    if found is None:
-        return ""
-    low, high = format_monthly(found.per_hour.low), format_monthly(found.per_hour.high)
-    return f" ({low} to {high} in {format_count(found.seeds, 'run')})" if low != high else ""
 
 
 def _shares_line(change: AtRest) -> list[str]:

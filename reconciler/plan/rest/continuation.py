@@ -7,7 +7,7 @@ end at the same point on every machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from datetime import datetime, timedelta
@@ -276,10 +276,10 @@ def continue_fleet(
     world, facts = first_plan.world, first_plan.facts
     windows = Windows.from_settings(facts.pools, inputs.settings)
     launcher = InstantLauncher.for_revision(facts, inputs.fleet, inputs.settings)
+    cost = sum_dollars(world.node_prices.values())
     rest = RestResult(
-        inputs, world, facts, start, start, history, sum_dollars(world.node_prices.values()),
-        schedulers=shared.schedulers,
-    )  # fmt: skip
+        inputs, world, facts, start, start, history, cost, schedulers=shared.schedulers
+    )
     number, quiet, seen = 0, rest, set[tuple[bool, ...]]()
     while not (number and work.is_used_up) and number != answers:
         salt = f"rest\n{number}"
@@ -302,7 +302,7 @@ def continue_fleet(
         if not seen or next_change is not None:
             quiet = rest
         seen.add(windows.active_flags(rest.at))
-        opening = windows.next_opening(rest.at, seen)
+        opening = _next_opening(windows, rest.at, seen, start)
         following = min((at for at in (next_change, opening) if at is not None), default=None)
         if following is None:
             return with_fields(quiet, rested=True)
@@ -310,6 +310,17 @@ def continue_fleet(
             return quiet
         rest = with_fields(rest, at=following)
     return with_fields(rest, ended=True)
+
+
+def _next_opening(
+    windows: Windows, at: datetime, seen: Collection[tuple[bool, ...]], start: datetime
+) -> datetime | None:
+    """Return when windows are next open in a combination that is not in ``seen``, None if never.
+
+    Beyond the horizon counts as never: nothing shows that something waits for it.
+    """
+    opening = windows.next_opening(at, seen)
+    return None if opening is None or opening - start > HORIZON else opening
 
 
 def _with_decisions(
