@@ -75,6 +75,31 @@ def test_only_fleets_with_changed_files_are_planned(
     assert json.loads(Path("plans/a.json").read_text())["atRest"]["perMonth"] == 0
 
 
+def test_a_fleet_with_uncommitted_changes_is_named_because_commits_are_compared(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ci", "--base", "main", "--out", "plans"]) == 0
+    out, err = capsys.readouterr()
+    assert "0 of 2 fleets planned, compared with main: no commit changes a fleet\n" in out
+    assert "uncommitted" not in err
+
+    settings = repository / "a" / "reconciler.yaml"
+    settings.write_text(f"{settings.read_text()}# a comment\n")
+    assert main(["ci", "--base", "main", "--out", "plans"]) == 0
+    assert capsys.readouterr().err == (
+        "Note: a has uncommitted changes, and `ci` compares commits; commit them, or run "
+        "`reconciler plan --base main` there\n"
+    )
+
+    touch(repository / "b")
+    git(repository, "add", "b")
+    git(repository, "commit", "--quiet", "--message", "notes")
+    assert main(["ci", "--base", "main", "--out", "plans"]) == 0
+    out, err = capsys.readouterr()
+    assert "1 of 2 fleets planned, compared with main\n" in out
+    assert "Note: a has uncommitted changes" in err
+
+
 def test_changes_on_main_after_the_branch_point_do_not_count(
     repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

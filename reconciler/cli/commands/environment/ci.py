@@ -16,12 +16,12 @@ from reconciler.adapters.writing import make_folder
 from reconciler.cli.parser import inputs
 from reconciler.cli.pullrequest.fleets import changed_fleets, fleets_below
 from reconciler.cli.pullrequest.review import Review, ReviewRequest, misspelled, review_all
-from reconciler.model.text.counting import format_count
+from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.visible import one_line
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 SUMMARY_BYTES_MAX: Final = 1_000_000
 """The largest summary of a job; GitHub allows 1 MiB."""
@@ -153,11 +153,26 @@ def _print_reviews(reviews: Sequence[Review], fleets: Sequence[str], base: str |
         print(f"Warning: {_NO_FLEET}", file=sys.stderr)
     planned = sum(1 for one in reviews if one.file)
     total = format_count(max(len(fleets), len(reviews)), "fleet")
-    print(f"{planned} of {total} planned{compared}")
+    why = ": no commit changes a fleet" if fleets and base and not reviews else ""
+    print(f"{planned} of {total} planned{compared}{why}")
+    if base:
+        _note_uncommitted(set(fleets) - {one.fleet for one in reviews}, base)
     for review in reviews:
         _print_review(review)
     nothing = "No fleet changed." if fleets else f"No fleet found: {_NO_FLEET}."
     append_to_file("GITHUB_STEP_SUMMARY", _summary(reviews) or f"{nothing}\n")
+
+
+def _note_uncommitted(fleets: Iterable[str], base: str) -> None:
+    """Name the fleets whose files differ from the commit of the head: only commits are compared."""
+    from reconciler.adapters.git.revision import working_revision
+
+    changed = [one for one in sorted(fleets) if os.path.isdir(one) and working_revision(one).dirty]
+    if changed:
+        verb = "has" if len(changed) == 1 else "have"
+        what = f"{format_list(changed)} {verb} uncommitted changes, and `ci` compares commits"
+        remedy = f"commit them, or run `reconciler plan --base {base.removeprefix(_REMOTES)}` there"
+        print(one_line(f"Note: {what}; {remedy}"), file=sys.stderr)
 
 
 def _summary(reviews: Sequence[Review]) -> str:
