@@ -20,6 +20,7 @@ from pygls.lsp.server import LanguageServer
 from pygls.uris import from_fs_path, to_fs_path
 
 from reconciler import build
+from reconciler.lsp.protocol import AnsweringProtocol
 from reconciler.lsp.session import EditorSession
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import ReconcilerError
@@ -108,7 +109,10 @@ class FleetServer:
         self._queued: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.server: Message = LanguageServer(
-            SOURCE, build.release(), text_document_sync_kind=types.TextDocumentSyncKind.Full
+            SOURCE,
+            build.release(),
+            text_document_sync_kind=types.TextDocumentSyncKind.Full,
+            protocol_cls=AnsweringProtocol,
         )
         self._answer(types.INITIALIZED, self._start)
         self._answer(types.SHUTDOWN, self._stop)

@@ -39,6 +39,10 @@ class Editor:
 
     def __enter__(self) -> Self:
         self._limit.start()
+        self.initialize()
+        return self
+
+    def initialize(self) -> None:
         folder = {"uri": self.workspace.as_uri(), "name": "workspace"}
         answer = self.request(
             "initialize",
@@ -49,7 +53,6 @@ class Editor:
         )
         self.capabilities = answer["capabilities"]
         self.notify("initialized")
-        return self
 
     def __exit__(
         self,
@@ -61,6 +64,10 @@ class Editor:
             self.request("shutdown")
             self.notify("exit")
             assert self._process.wait() == 0
+        self.end()
+
+    def end(self) -> None:
+        """End the server, whatever its state is."""
         self._limit.cancel()
         self._process.kill()
         self._process.communicate()
@@ -95,14 +102,19 @@ class Editor:
         return self.request(method, textDocument={"uri": uri}, position=at)
 
     def request(self, method: str, **params: Any) -> Any:
+        message = self.exchange(method, params or None)
+        assert "error" not in message, message
+        return message.get("result")
+
+    def exchange(self, method: str, params: Any = None) -> dict[str, Any]:
+        """Return the answer to a request, a result or an error."""
         self._number += 1
         body = {"id": self._number, "method": method}
-        self._send({**body, **({"params": params} if params else {})})
+        self._send({**body, **({} if params is None else {"params": params})})
         while True:
             message = self._read()
             if message.get("id") == self._number and "method" not in message:
-                assert "error" not in message, message
-                return message.get("result")
+                return message
             self._take(message)
 
     def notify(self, method: str, **params: Any) -> None:

@@ -98,6 +98,53 @@ def test_a_code_action_rewrites_older_spellings(editor: Editor, workspace: Path)
     assert edit["newText"] == "  disruption: {consolidationPolicy: WhenEmptyOrUnderutilized}"
 
 
+@pytest.mark.parametrize(
+    ("method", "params", "code", "reason"),
+    [
+        ("textDocument/hover", {"textDocument": {}}, -32602, "params.textDocument.uri"),
+        ("textDocument/hover", {"position": "here"}, -32602, "params.position"),
+        ("textDocument/hover", [1], -32602, "params"),
+        ("textDocument/hover", None, -32602, "params"),
+        ("textDocument/none", {}, -32601, "textDocument/none"),
+        ("textDocument/none", None, -32601, "textDocument/none"),
+    ],
+)
+def test_a_request_that_cannot_be_served_gets_an_error(
+    editor: Editor, method: str, params: object, code: int, reason: str
+) -> None:
+    error = editor.exchange(method, params)["error"]
+    assert error["code"] == code
+    assert reason in error["message"]
+    assert len(error["message"]) < 400
+
+
+def test_params_with_fields_of_a_message_are_read_as_params(
+    editor: Editor, workspace: Path
+) -> None:
+    folder = fleet(workspace / "nested")
+    uri = editor.open(folder / "pool.yaml", POOL)
+    message = {"jsonrpc": "2.0", "id": 7, "method": "shutdown"}
+    found = editor.exchange(
+        "textDocument/hover",
+        {"textDocument": {"uri": uri, **message}, "position": {"line": 1, "character": 8}},
+    )
+    assert "error" not in found
+
+
+def test_a_request_before_the_start_or_after_the_end_gets_an_error(workspace: Path) -> None:
+    editor = Editor(workspace)
+    try:
+        editor.notify("textDocument/didOpen", textDocument={})
+        for method in ("textDocument/hover", "shutdown"):
+            assert editor.exchange(method, {})["error"]["code"] == -32002
+        editor.initialize()
+        assert editor.capabilities["hoverProvider"]
+        assert editor.exchange("shutdown") == {"jsonrpc": "2.0", "id": 4, "result": None}
+        assert editor.exchange("textDocument/hover", {})["error"]["code"] == -32600
+    finally:
+        editor.end()
+
+
 def test_a_wrong_setting_ends_the_server_at_its_start(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lsp", "--set", "packing=best"]) == 1
     assert "packing" in capsys.readouterr().err
