@@ -271,13 +271,16 @@ def _with_kubernetes_reporting(
 
 
 def usage_writer(shelf: Shelf) -> Callable[[FleetUsage], None]:
-    """Return a function that stores the usage of the nodes if it has changed."""
+    """Return a function that stores the usage of the nodes if it has changed, and its time."""
     from reconciler.ports.cluster import USAGE_RECORD
+    from reconciler.ports.passes import RecordedPasses
 
     last: tuple[object, ...] | None = None
+    passes = RecordedPasses(shelf)
 
     def keep(usage: FleetUsage) -> None:
         nonlocal last
+        passes.record(usage.at)
         known = usage.nodes, usage.costs, usage.pods
         if known != last:
             import msgspec

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from reconciler.model.text.counting import format_count
+from reconciler.model.duration import format_duration
+from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_dollars, format_whole_dollars
 from reconciler.model.text.quoting import code_spans
 from reconciler.model.text.times import format_time
@@ -18,6 +19,7 @@ from reconciler.render.page import Markup, el, page
 
 _RULES: Final = ("rule", "commands", "nodes", "$/month")
 _POOLS: Final = ("NodePool", "nodes")
+_PERIODS_SHOWN: Final = 3
 _BLOCKERS: Final = ("blocker", "nodes", "since", "$/month not saved", "reason")
 
 
@@ -69,15 +71,21 @@ def sections_of(report: FleetReport) -> tuple[ReportSection, ...]:
 def _costs(report: FleetReport) -> Iterator[tuple[str, str]]:
     """Yield what was spent and what is expected, each with its name."""
     if report.spent is None or report.known_since is None:
-        yield "Spent", "unknown: no plan was recorded in this period"
+        yield "Spent", "unknown: no pass ran in this period"
     else:
         late = report.known_since > report.since
         known = f", since {format_time(report.known_since)}" if late else ""
         daily = format_dollars(report.per_day)
         yield "Spent", f"{format_dollars(report.spent)} ({daily} a day{known})"
+        if report.unobserved:
+            yield "", _unknown_times(report)
     if report.forecast is not None:
         now, then = report.forecast.per_month, report.forecast.planned_per_month
-        yield "Forecast", f"{format_whole_dollars(now)} a month at the present cost"
+        last = report.last_pass
+        at = "the present cost"
+        if last is not None:
+            at = f"the cost of {format_time(last)}, the last pass"
+        yield "Forecast", f"{format_whole_dollars(now)} a month at {at}"
         if round(now) != round(then):
             yield "", f"{format_whole_dollars(then)} a month once the newest plan is applied"
     if report.unpriced:
@@ -85,6 +93,13 @@ def _costs(report: FleetReport) -> Iterator[tuple[str, str]]:
         yield "Not included", f"{nodes} without a known price"
     if report.rolled_back:
         yield "Rolled back", format_count(report.rolled_back, "command")
+
+
+def _unknown_times(report: FleetReport) -> str:
+    """Return for how long and when no pass ran, whose cost is unknown."""
+    times = [f"{format_time(p.since)} to {format_time(p.until)}" for p in report.unobserved]
+    listed = format_list(times, _PERIODS_SHOWN)
+    return f"unknown and not included: {format_duration(report.unknown)} without a pass ({listed})"
 
 
 def _signed(amount: float | None) -> str:

@@ -25,6 +25,7 @@ from reconciler.notifications.notices import (
     notices_of_pass,
 )
 from reconciler.notifications.weekly import report_of
+from reconciler.ports.passes import PassTimes, read_passes
 from reconciler.ports.progress import Notifier, Progress
 from reconciler.ports.state import Shelf
 
@@ -58,6 +59,10 @@ class RecordedNotices:
             for webhook in self.webhooks:
                 if webhook.wants(notice.kind):
                     self._deliverer.deliver(notice, webhook)
+
+    def passes(self) -> PassTimes:
+        """Return when passes of the fleet ran."""
+        return PassTimes() if self._shelf is None else read_passes(self._shelf)
 
     def _has_recorded(self, memory: NoticeMemory) -> bool:
         if self._shelf is None:
@@ -99,13 +104,14 @@ class NoticeObserver:
         memory, notices = self._notices_of_events()
         if self._sent.webhooks:
             fleet, store, plan, at = self._fleet, world.store, result.plan, result.seen.at
+            sent = self._sent
             facts = PassFacts(
                 at,
                 fleet,
                 self._revision,
                 plan,
                 store.commands(),
-                lambda since: report_of(fleet, store, plan, since, at),
+                lambda since: report_of(fleet, store, sent.passes(), plan, since, at),
             )
             memory, found = notices_of_pass(memory, facts)
             notices += found

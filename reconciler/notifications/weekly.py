@@ -1,13 +1,14 @@
 """What a fleet did in a period: spent, saved by which rule, interrupted, blocked, and the forecast.
 
 Everything is read from the recorded state. The cost of a fleet is that in its recorded plans: a
-plan is recorded whenever the cost changes, and it holds until the next one.
+plan is recorded whenever the cost changes, and it holds until the next one. While no pass runs, as
+where the daemon is down, nodes may be interrupted or deleted: their cost is unknown then.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -17,11 +18,13 @@ from reconciler.disruption.command import ForcefulReason
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.decision.waiting import Blocker
 from reconciler.model.decode import decode_json
+from reconciler.model.duration import format_duration
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_dollars, format_monthly, format_whole_dollars
-from reconciler.model.text.times import format_date
+from reconciler.model.text.times import format_date, format_time
 from reconciler.plan.render.wording import blocker_title
 from reconciler.plan.value.plan import Plan
+from reconciler.ports.passes import PassPeriod, PassTimes
 from reconciler.ports.state import CommandPhase, RecordedPlan, RunningCommand, StateStore
 
 _HOUR: Final = timedelta(hours=1)
@@ -71,9 +74,10 @@ class FleetReport(_Part, frozen=True, kw_only=True):
     """What a fleet did from ``since`` to ``until``.
 
     ``spent`` is USD from ``known_since`` on, when the first plan of the period was recorded; both
-    are None if there is none. ``unpriced`` are the nodes without a price that it omits now.
-    ``interrupted`` are the interrupted nodes by NodePool. ``blockers`` and ``forecast`` are those
-    of the newest plan.
+    are None if there is none, or no pass. It omits the times without passes, which are
+    ``unobserved``: which nodes ran then is not known. ``unpriced`` are the nodes without a price
+    that it omits now. ``interrupted`` are the interrupted nodes by NodePool. ``blockers`` and
+    ``forecast`` are those of the newest plan.
     """
 
     api_version: str = "reconciler/v1"
@@ -83,6 +87,7 @@ class FleetReport(_Part, frozen=True, kw_only=True):
     until: datetime
     known_since: datetime | None = None
     spent: float | None = None
+    unobserved: tuple[PassPeriod, ...] = ()
     unpriced: int = 0
     rules: tuple[RuleOutcome, ...] = ()
     rolled_back: int = 0
@@ -95,21 +100,43 @@ class FleetReport(_Part, frozen=True, kw_only=True):
     @property
     def per_day(self) -> float:
         """What was spent a day on average, in USD."""
-        if self.spent is None or self.known_since is None or self.until <= self.known_since:
-            return 0.0
-        return self.spent / ((self.until - self.known_since) / _DAY)
+        return self.spent / (self.observed / _DAY) if self.spent and self.observed else 0.0
+
+    @property
+    def observed(self) -> timedelta:
+        """How long the cost is known."""
+        if self.known_since is None:
+            return timedelta()
+        return self.until - self.known_since - self.unknown
+
+    @property
+    def unknown(self) -> timedelta:
+        """How long no pass ran."""
+        return sum((period.length for period in self.unobserved), timedelta())
+
+    @property
+    def last_pass(self) -> datetime | None:
+        """When the last pass ran, if that was long before the end."""
+        last = self.unobserved[-1:]
+        return last[0].since if last and last[0].until == self.until else None
 
 
 def report_of(
-    fleet: str, store: StateStore, plan: Plan | None, since: datetime, until: datetime
+    fleet: str,
+    store: StateStore,
+    passes: PassTimes,
+    plan: Plan | None,
+    since: datetime,
+    until: datetime,
 ) -> FleetReport:
-    """Return the report on a fleet; ``plan`` is the newest one.
+    """Return the report on a fleet; ``plan`` is the newest one, and ``passes`` ran at their times.
 
     Raises:
         StateError: the records cannot be read.
     """
     commands = [c for c in store.commands_since(since) if c.started_at <= until]
-    known_since, spent = _spent(store.plans_since(since), since, until)
+    gaps = tuple(passes.gaps(since, until))
+    known_since, spent = _spent(store.plans_since(since), since, until, gaps)
     blockers = tuple(_blockers(plan)) if plan is not None else ()
     report = FleetReport(
         fleet=fleet,
@@ -117,6 +144,7 @@ def report_of(
         until=until,
         known_since=known_since,
         spent=spent,
+        unobserved=gaps if known_since is not None else (),
         rules=tuple(_rules(commands)),
         rolled_back=sum(c.phase is CommandPhase.ROLLED_BACK for c in commands),
         interrupted=_interrupted(commands),
@@ -149,9 +177,12 @@ class _CostOfPlan(msgspec.Struct, frozen=True):
 
 
 def _spent(
-    plans: Iterable[RecordedPlan], since: datetime, until: datetime
+    plans: Iterable[RecordedPlan], since: datetime, until: datetime, gaps: Sequence[PassPeriod]
 ) -> tuple[datetime | None, float | None]:
-    """Return from when on the cost is known, and what was spent from then on, in USD."""
+    """Return from when on the cost is known, and what was spent from then on, in USD.
+
+    Nothing is counted in the ``gaps``.
+    """
     began: datetime | None = None
     total, at, per_hour = 0.0, since, 0.0
     for plan in plans:
@@ -161,11 +192,18 @@ def _spent(
             continue  # of another release
         moment = min(max(plan.at, since), until)
         began = began or moment
-        total += per_hour * (max(moment, at) - at) / _HOUR
+        total += per_hour * _observed(at, max(moment, at), gaps) / _HOUR
         at, per_hour = max(moment, at), cost
-    if began is None:
+    if began is None or not _observed(began, until, gaps):
         return None, None
-    return began, round(total + per_hour * (until - at) / _HOUR, 6)
+    return began, round(total + per_hour * _observed(at, until, gaps) / _HOUR, 6)
+
+
+def _observed(since: datetime, until: datetime, gaps: Sequence[PassPeriod]) -> timedelta:
+    """Return how long a period is without its parts in gaps."""
+    ends = ((max(gap.since, since), min(gap.until, until)) for gap in gaps)
+    lost = (max(last - first, timedelta()) for first, last in ends)
+    return until - since - sum(lost, timedelta())
 
 
 def _rules(commands: Iterable[RunningCommand]) -> Iterator[RuleOutcome]:
@@ -241,6 +279,9 @@ def _sentences(report: FleetReport) -> Iterator[str]:
     else:
         daily = format_dollars(report.per_day)
         yield f"Since {since}, the fleet has cost {format_dollars(report.spent)} ({daily} a day)"
+        if report.unobserved:
+            unknown = format_duration(report.unknown)
+            yield f"What it cost in {unknown} without a pass is unknown and not included"
     for rule in report.rules:
         commands, nodes = format_count(rule.commands, "command"), format_count(rule.nodes, "node")
         saved = rule.saved_per_month
@@ -253,7 +294,7 @@ def _sentences(report: FleetReport) -> Iterator[str]:
         shown = [blocker_title(b.kind, b.name) for b in report.blockers]
         yield f"Blocked by {format_list(shown, _BLOCKERS_IN_TEXT)}"
     if report.forecast is not None:
-        yield _forecast_sentence(report.forecast)
+        yield _forecast_sentence(report.forecast, report.last_pass)
     yield from report.advice[:1]
 
 
@@ -263,9 +304,11 @@ def _effect(saved: float) -> str:
     return f"saved {format_whole_dollars(saved)}"
 
 
-def _forecast_sentence(found: Forecast) -> str:
+def _forecast_sentence(found: Forecast, last: datetime | None) -> str:
     now, then = (
         format_monthly(v / HOURS_A_MONTH) for v in (found.per_month, found.planned_per_month)
     )
     later = f", and {then} once its plan is applied" if now != then else ""
+    if last is not None:
+        return f"At the last pass, {format_time(last)}, the fleet cost {now} a month{later}"
     return f"The fleet costs {now} a month now{later}"

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import jsonschema
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from reconciler.adapters.simulated.memory import MemoryStateStore
+from reconciler._resources import resource_path
+from reconciler.adapters.simulated.memory import MemoryShelf, MemoryStateStore
+from reconciler.assembly.assembly import usage_writer
+from reconciler.inspection.weekly import render_text
 from reconciler.model.decision.waiting import Blocker
 from reconciler.notifications.weekly import FleetReport, report_of, text_of
 from reconciler.plan.value.costs import Cost
 from reconciler.plan.value.plan import Plan, Revision, to_json
+from reconciler.ports.cluster import FleetUsage
+from reconciler.ports.passes import PassPeriod, PassTimes, RecordedPasses, read_passes
 from reconciler.ports.state import CommandPhase, RecordedPlan, RunningCommand
 from tests.examples import examples
 
 NOW = datetime(2026, 3, 9, 9, 0, tzinfo=UTC)
 WEEK = timedelta(days=7)
+UNRECORDED = PassTimes()
 DONE = CommandPhase.DONE
 
 
@@ -51,8 +61,15 @@ def a_command(
     return replace(command, **more)
 
 
-def a_report(store: MemoryStateStore, plan: Plan | None = None) -> FleetReport:
-    return report_of("shop", store, plan, NOW - WEEK, NOW)
+def a_report(
+    store: MemoryStateStore, plan: Plan | None = None, passes: PassTimes = UNRECORDED
+) -> FleetReport:
+    return report_of("shop", store, passes, plan, NOW - WEEK, NOW)
+
+
+def passes_at(*hours: tuple[float, float]) -> PassTimes:
+    """Return passes of every minute in periods, from hours ago until hours ago."""
+    return PassTimes(tuple(PassPeriod(ago(first), ago(last)) for first, last in hours))
 
 
 @pytest.mark.parametrize(
@@ -75,14 +92,71 @@ def test_the_cost_of_a_plan_holds_until_the_next_one(
 
 
 @settings(max_examples=examples(300))
-@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 9)), max_size=8, unique_by=min))
-def test_two_parts_of_a_period_cost_what_the_period_costs(costs: list[tuple[int, int]]) -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 400), st.integers(0, 9)), max_size=8, unique_by=min),
+    st.lists(st.integers(0, 400), unique=True, max_size=8),
+)
+def test_two_parts_of_a_period_cost_what_the_period_costs(
+    costs: list[tuple[int, int]], passes: list[int]
+) -> None:
     store = a_store(*((float(hours), float(cost)) for hours, cost in costs))
+    times = sorted(passes, reverse=True)
+    ran = passes_at(*zip(times[::2], times[1::2], strict=False))
     parts = [
-        report_of("shop", store, None, since, until).spent or 0.0
+        report_of("shop", store, ran, None, since, until).spent or 0.0
         for since, until in ((ago(168), ago(50)), (ago(50), NOW))
     ]
-    assert sum(parts) == pytest.approx(a_report(store).spent or 0.0)
+    assert sum(parts) == pytest.approx(a_report(store, passes=ran).spent or 0.0)
+
+
+def test_a_time_without_a_pass_is_unknown_and_not_spent() -> None:
+    passes = passes_at((300, 100), (52, 40))
+    report = a_report(a_store((300, 2.0), (50, 1.0)), a_plan(ago(50), 1.0), passes)
+    assert report.spent == pytest.approx(2.0 * 68 + 2.0 * 2 + 1.0 * 10)
+    assert [(p.since, p.until) for p in report.unobserved] == [(ago(100), ago(52)), (ago(40), NOW)]
+    assert report.per_day == pytest.approx(150 / (80 / 24))
+    assert report.last_pass == ago(40)
+    said = text_of(report)
+    assert "the fleet has cost $150.00 ($45.00 a day). What it cost in 3d16h without a pass" in said
+    assert "At the last pass, 2026-03-07 17:00 UTC, the fleet cost $730 a month" in said
+    shown = render_text(report)
+    assert "$150.00 ($45.00 a day)" in shown
+    assert "unknown and not included: 3d16h without a pass (2026-03-05 05:00 UTC to" in shown
+    assert "$730 a month at the cost of 2026-03-07 17:00 UTC, the last pass" in shown
+    schema = json.loads(Path(resource_path("schemas", "report.v1.json")).read_text())
+    jsonschema.validate(json.loads(msgspec.json.encode(report)), schema)
+
+
+def test_a_period_without_any_pass_has_no_cost() -> None:
+    report = a_report(a_store((300, 2.0)), passes=passes_at((300, 200)))
+    assert (report.spent, report.known_since, report.per_day) == (None, None, 0.0)
+    assert "Spent  unknown: no pass ran in this period" in render_text(report)
+
+
+def test_passes_divide_a_period_only_after_an_hour() -> None:
+    shelf, hour = MemoryShelf(), timedelta(hours=1)
+    times = [NOW, NOW + hour / 60, NOW + hour, NOW + 1.5 * hour, NOW + 3 * hour]
+    for at in times:
+        RecordedPasses(shelf).record(at)  # of several processes
+    RecordedPasses(shelf).record(NOW + hour)  # of a clock that is behind
+    expected = (PassPeriod(NOW, times[3]), PassPeriod(times[4], times[4]))
+    assert read_passes(shelf).periods == expected
+    gaps = list(read_passes(shelf).gaps(NOW, NOW + 5 * hour))
+    assert gaps == [PassPeriod(times[3], times[4]), PassPeriod(times[4], NOW + 5 * hour)]
+
+
+def test_the_time_of_a_pass_is_recorded_with_what_it_observed() -> None:
+    shelf = MemoryShelf()
+    usage_writer(shelf)(FleetUsage(NOW, {}))
+    assert read_passes(shelf).periods == (PassPeriod(NOW, NOW),)
+
+
+def test_quiet_passes_are_recorded_every_five_minutes() -> None:
+    shelf = MemoryShelf()
+    passes = RecordedPasses(shelf)
+    for minute in range(8):
+        passes.record(NOW + timedelta(minutes=minute))
+    assert read_passes(shelf).periods == (PassPeriod(NOW, NOW + timedelta(minutes=5)),)
 
 
 def test_without_a_plan_the_cost_is_unknown_and_not_zero() -> None:

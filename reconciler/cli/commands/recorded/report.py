@@ -61,6 +61,7 @@ def _report(request: ReportRequest) -> FleetReport:
         UsageError: the period does not begin before now.
     """
     from reconciler.notifications.weekly import report_of
+    from reconciler.ports.passes import read_passes
 
     begin = read_time_or_span(request.since, "--since")
     with records.open_recorded(request.fleet) as recorded:
@@ -72,7 +73,8 @@ def _report(request: ReportRequest) -> FleetReport:
             what = f"{quote_value(request.since)} is not before now"
             raise UsageError(what, where="--since", remedy="pass an earlier time")
         found = records.newest_plan(recorded.state)
-        return report_of(recorded.fleet, store, found[1] if found else None, since, now)
+        plan, passes = found[1] if found else None, read_passes(recorded.state.shelf)
+        return report_of(recorded.fleet, store, passes, plan, since, now)
 
 
 def _render(report: FleetReport, output: str) -> str:
