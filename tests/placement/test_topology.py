@@ -147,6 +147,16 @@ def test_a_pod_placed_on_an_existing_node_repels_those_that_follow() -> None:
     assert groups(placement) == [["app-00"]]
 
 
+def test_a_pod_that_no_new_node_can_run_repels_no_pods_there() -> None:
+    """Karpenter has no domain for its rule then, so the pods that it selects are never placed."""
+    tainted = a_pool(taints=[{"key": "team", "value": "data", "effect": "NoSchedule"}])
+    outside = a_pod("outside", affinity=apart(rule(ZONE, app="app")))
+    tolerated = pods(1, tolerations=[{"key": "team", "operator": "Exists"}])
+    placement = placed([tainted, outside, *tolerated])
+    assert groups(placement) == [["app-00"]]
+    assert list(placement.unschedulable) == ["default/outside"]
+
+
 def test_an_undecided_zone_blocks_every_zone_for_repelled_pods() -> None:
     first = a_pod("first-0", "3", labels={"app": "app"})
     opponent = a_pod("second-0", "1", affinity=apart(rule(ZONE, app="app")))
