@@ -181,8 +181,9 @@ def make_pictures(folder: Path) -> None:
             take_picture(page, folder / "dashboard.png", 1100)
             for width, scheme in DASHBOARDS:
                 page.emulate_media(color_scheme=scheme)
-                for name in ("nodes", "history", "events"):
-                    page.goto(f"{url}/{name}")
+                for path in ("nodes", "costs?by=workload", "history", "events"):
+                    page.goto(f"{url}/{path}")
+                    name = path.partition("?")[0]
                     take_picture(page, folder / f"dashboard-{name}-{width}-{scheme}.png", width)
                 page.goto(url)
                 take_picture(page, folder / f"dashboard-{width}-{scheme}.png", width)

@@ -280,7 +280,7 @@ class Settings(PoolSettings):
     that does not set its own in ``node_pools``; ``pool`` returns the result.
     These are values by the name of their attribute in ``PoolSettings``.
     ``history_keep`` is None where nothing is ever removed, and ``history_trace`` where the workload
-    is not recorded.
+    is not recorded. ``metrics_costs_by`` are ``workload`` and ``label=KEY``.
     """
 
     fleet: str = "fleet"
@@ -310,6 +310,7 @@ class Settings(PoolSettings):
     refresh_interval: Duration = Duration("12h")
     history_keep: Duration | None = Duration("90d")
     history_trace: Duration | None = Duration("30d")
+    metrics_costs_by: tuple[str, ...] = ()
     isolated_vpc: bool = False
     price_discount_percent: float = 0.0
     price_rules: tuple[PriceRule, ...] = ()

@@ -39,15 +39,16 @@ from reconciler.model.text.visible import escape_invisible
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.render import wording
 from reconciler.ports.progress import EventKind, Progress
+from reconciler.web.costs import cost_page, name_of
 from reconciler.web.health import DaemonHealth
 from reconciler.web.labels import label_of
 from reconciler.web.view import (
     CostCurve,
     CostSample,
     FleetView,
-    NodeView,
     cost_curve,
     fleet_view,
+    matching_nodes,
 )
 
 HERE: Final = Path(__file__).parent
@@ -322,11 +323,12 @@ def dashboard_routes(dashboard: Dashboard) -> list[BaseRoute]:
 
     def nodes(request: Request) -> Response:
         view = dashboard.view()
-        chosen = _matching_nodes(view.nodes if view else (), request)
+        query = {key: request.query_params.get(key, "") for key in ("pool", "state", "q")}
+        wanted = query["q"].strip().lower()
+        chosen = matching_nodes(view.nodes if view else (), query["pool"], query["state"], wanted)
         last = max(0, (len(chosen) - 1) // PAGE_SIZE)
         page = min(_page_number(request), last)
         shown = chosen[page * PAGE_SIZE : (page + 1) * PAGE_SIZE]
-        query = {key: request.query_params.get(key, "") for key in ("pool", "state", "q")}
         return dashboard.page(
             "nodes",
             request,
@@ -351,6 +353,7 @@ def dashboard_routes(dashboard: Dashboard) -> list[BaseRoute]:
     return [
         Route("/", overview),
         Route("/nodes", nodes),
+        Route("/costs", cost_page(dashboard.view, dashboard.page)),
         Route("/events", events),
         Route("/history", history),
         Route("/stream", stream),
@@ -375,20 +378,6 @@ async def _change_events(serial: Callable[[], int], request: Request) -> AsyncIt
             yield f"id: {known}\nevent: change\ndata: {known}\n\n"
         elif quiet % _COMMENT_EVERY == 0:
             yield ": nothing new\n\n"
-
-
-def _matching_nodes(nodes: tuple[NodeView, ...], request: Request) -> list[NodeView]:
-    """Return the nodes that match the query, sorted by name."""
-    pool = request.query_params.get("pool", "")
-    state = request.query_params.get("state", "")
-    text = request.query_params.get("q", "").strip().lower()
-    return [
-        node
-        for node in nodes
-        if (not pool or node.node_pool == pool)
-        and (not state or node.state == state or (state == "blocked" and node.blocked))
-        and (not text or text in f"{node.name} {node.instance_type} {node.zone}".lower())
-    ]
 
 
 def _page_number(request: Request) -> int:
@@ -487,6 +476,7 @@ def _environment() -> Environment:
         "wait": _format_wait,
         "moment": _format_time,
         "label": label_of,
+        "payer": name_of,
         "commit": short_commit,
         "count": format_count,
         "age": _format_age,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily
@@ -16,8 +16,9 @@ from reconciler.model.karpenter.labels import ARCH, CAPACITY_TYPE, INSTANCE_TYPE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import MILLI, NODES, add_resources, parse_resources, pod_amount
-from reconciler.observed.allocation import BY_NAMESPACE, group_costs
+from reconciler.observed.allocation import BY_NAMESPACE, GroupCost, Grouping, group_costs
 from reconciler.observed.state import ClusterState, StateNode
+from reconciler.web.costs import limit_groups
 
 _NODE_LABELS: Final = (
     "node_name",
@@ -28,6 +29,8 @@ _NODE_LABELS: Final = (
     "arch",
     "resource_type",
 )
+SERIES_MAX: Final = 200
+"""How many groups of a grouping of costs have a series of their own, the most expensive ones."""
 _WORD_START: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
@@ -63,7 +66,7 @@ class LastPass(Collector):
         self._families = (
             *_pass_gauges(desired, result, in_doubt, at),
             *_cost_gauges(result),
-            *_namespace_gauges(desired, state),
+            *_payer_gauges(desired, state),
             *_pod_gauges(result, state),
             *_pool_gauges(desired, result, state),
             *_node_gauges(state),
@@ -148,8 +151,51 @@ def _cost_gauges(result: Pass) -> Iterator[GaugeMetricFamily]:
     yield _gauge("reconciler_unpriced_nodes", "Nodes without a known price.", cost.unpriced)
 
 
-def _namespace_gauges(desired: PlannedFleet, state: ClusterState) -> Iterator[GaugeMetricFamily]:
-    groups = group_costs(workload_costs(state, desired), BY_NAMESPACE)
+def _payer_gauges(desired: PlannedFleet, state: ClusterState) -> Iterator[GaugeMetricFamily]:
+    rows = workload_costs(state, desired)
+    yield from _namespace_gauges(group_costs(rows, BY_NAMESPACE))
+    found: dict[bool, dict[tuple[str, ...], GroupCost]] = {True: {}, False: {}}
+    for by in map(Grouping.from_text, desired.settings.metrics_costs_by):
+        known = () if by.label is None else (by.label,)
+        for group in limit_groups(group_costs(rows, by), SERIES_MAX):
+            found[by.by_workload][*known, group.name] = group
+    yield from _workload_gauges(found[True])
+    yield from _label_gauges(found[False])
+
+
+def _workload_gauges(groups: Mapping[tuple[str, ...], GroupCost]) -> Iterator[GaugeMetricFamily]:
+    yield _gauges(
+        "reconciler_workload_cost_dollars_per_hour",
+        "Cost of the pods of a workload in USD an hour, with its share of idle capacity; only with "
+        "`workload` in `metrics.costsBy`.",
+        ["workload"],
+        {key: group.per_hour for key, group in groups.items()},
+    )
+    yield _gauges(
+        "reconciler_workload_idle_dollars_per_hour",
+        "The part of the cost of a workload for capacity that no pod requests, in USD an hour.",
+        ["workload"],
+        {key: group.idle_per_hour for key, group in groups.items()},
+    )
+
+
+def _label_gauges(groups: Mapping[tuple[str, ...], GroupCost]) -> Iterator[GaugeMetricFamily]:
+    yield _gauges(
+        "reconciler_label_cost_dollars_per_hour",
+        "Cost of the pods with a label in USD an hour, with its share of idle capacity; only for "
+        "the labels in `metrics.costsBy`.",
+        ["label", "value"],
+        {key: group.per_hour for key, group in groups.items()},
+    )
+    yield _gauges(
+        "reconciler_label_idle_dollars_per_hour",
+        "The part of the cost of a label for capacity that no pod requests, in USD an hour.",
+        ["label", "value"],
+        {key: group.idle_per_hour for key, group in groups.items()},
+    )
+
+
+def _namespace_gauges(groups: Sequence[GroupCost]) -> Iterator[GaugeMetricFamily]:
     yield _gauges(
         "reconciler_namespace_cost_dollars_per_hour",
         "Cost of the pods of a namespace in USD an hour, with its share of idle capacity.",

@@ -23,7 +23,13 @@ from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import CPU, MEMORY
-from reconciler.observed.allocation import BY_NAMESPACE, GroupCost, group_costs
+from reconciler.observed.allocation import (
+    BY_NAMESPACE,
+    GroupCost,
+    WorkloadCost,
+    abridge,
+    group_costs,
+)
 from reconciler.observed.state import StateNode
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.render.refusals import refusal_in_words
@@ -221,6 +227,7 @@ class FleetView:
     days: tuple[tuple[int, str], ...]
     notes: tuple[NoteText, ...]
     groups: tuple[GroupCost, ...] = ()
+    costs: tuple[WorkloadCost, ...] = ()
     upcoming: tuple[UpcomingStep, ...] = ()
 
     @property
@@ -253,6 +260,7 @@ def fleet_view(desired: PlannedFleet, result: Pass, inputs: Inputs | None = None
     names = [pool.name for pool in desired.node_pools]
     names += sorted({node.node_pool for node in nodes} - set(names))
     cost = plan.cost
+    costs = abridge(workload_costs(state, desired))
     later = None if inputs is None else later_consolidations(inputs, _FORESEEN_WORK)
     return FleetView(
         at=seen.at,
@@ -277,9 +285,23 @@ def fleet_view(desired: PlannedFleet, result: Pass, inputs: Inputs | None = None
         ),
         days=calendar_days(seen.at),
         notes=tuple(note_texts(plan.diagnostics)),
-        groups=group_costs(workload_costs(state, desired), BY_NAMESPACE),
+        groups=group_costs(costs, BY_NAMESPACE),
+        costs=costs,
         upcoming=upcoming_steps(plan, managed, desired.node_pools, seen.at, later),
     )
+
+
+def matching_nodes(
+    nodes: Iterable[NodeView], node_pool: str, state: str, text: str
+) -> list[NodeView]:
+    """Return the nodes of a NodePool and a state that have a text; each may be empty for all."""
+    return [
+        node
+        for node in nodes
+        if (not node_pool or node.node_pool == node_pool)
+        and (not state or node.state == state or (state == "blocked" and node.blocked))
+        and (not text or text in f"{node.name} {node.instance_type} {node.zone}".lower())
+    ]
 
 
 def _node_view(

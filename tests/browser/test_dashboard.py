@@ -35,7 +35,7 @@ def window(browser: Any, dashboard: str) -> Iterator[Window]:
     opened.close()  # before the server ends, so that no stream is cut
 
 
-@pytest.mark.parametrize("path", ["/", "/nodes", "/history", "/events"])
+@pytest.mark.parametrize("path", ["/", "/nodes", "/costs?by=workload", "/history", "/events"])
 @widths
 @schemes
 def test_a_page_of_the_dashboard_fits_and_can_be_read(

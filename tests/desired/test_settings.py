@@ -149,6 +149,15 @@ def test_a_value_is_shown_as_written(setting: str, shown: str) -> None:
     assert (type(value), value) == (str, shown)
 
 
+def test_costs_are_grouped_in_metrics_by_a_list_or_a_text() -> None:
+    wanted = ("workload", "label=example.com/team")
+    assert resolve({"metrics": {"costsBy": list(wanted)}}, {}).settings.metrics_costs_by == wanted
+    flag = f"metrics.costsBy={','.join(wanted)}"
+    assert resolve({}, {}, [flag]).settings.metrics_costs_by == wanted
+    assert resolve({}, {}, [flag]).values["metrics.costsBy"] == list(wanted)
+    assert resolve({}, {}).settings.metrics_costs_by == ()
+
+
 def test_defaults_are_shown_as_a_user_writes_them() -> None:
     values = resolve({}, {}).values
     keys = ("expirationCeiling", "history.keep", "minimumAge", "waveSize", "ipFamily", "packing")
@@ -214,6 +223,16 @@ def test_variables_set_by_kubernetes_are_ignored() -> None:
         ({}, {}, ["minimumSavingsPercent=101"], '"101" must be a percentage from 0 to 100'),
         ({}, {}, ["minimumAge=-1m"], '"-1m" must not be negative'),
         ({"history": {"keep": "23h"}}, {}, [], 'history.keep: "23h" must be at least 24h'),
+        ({}, {}, ["metrics.costsBy=team"], 'metrics.costsBy: [0]: "team" is not a grouping'),
+        ({"metrics": {"costsBy": ["label="]}}, {}, [], '[0]: "label=" is not a grouping'),
+        ({"metrics": {"costsBy": ["workload", True]}}, {}, [], "[1]: true is not a grouping"),
+        ({}, {}, ["metrics.costsBy=workload,workload"], '[1]: duplicate grouping "workload"'),
+        (
+            {"metrics": {"costsBy": [f"label={n}" for n in "abcdef"]}},
+            {},
+            [],
+            "must be a list of at most 5 groupings",
+        ),
         ({}, {}, ["history.keep=1w"], 'history.keep: invalid duration "1w"'),
         ({"disruption": {"suspend": [{}]}}, {}, [], "owner: required field is missing"),
         ({"disruption": {"suspend": {"owner": "me"}}}, {}, [], "suspend.owner: unknown setting"),

@@ -101,6 +101,22 @@ def test_the_overview_shows_cost_nodes_plan_and_budgets(rolling: Site) -> None:
     assert "Drift: replace" in text
 
 
+def test_costs_are_shown_by_namespace_workload_and_label(rolling: Site) -> None:
+    by_namespace = words(rolling.page("/costs"))
+    assert re.search(r"Namespace Pods .* default 3 \$([0-9]+) \$[0-9]+ +100%", by_namespace)
+    by_workload = words(rolling.page("/costs?by=workload"))
+    assert re.search(r"Workload Pods .* Deployment default/web 3 \$[0-9]+ \$[0-9]+", by_workload)
+    page = rolling.page("/costs?by=label%3Dapp")
+    assert '<option value="label=app" selected>label app</option>' in page
+    assert re.search(r"Label app Pods .* web 3 \$[0-9]+ \$[0-9]+", words(page))
+    assert "(no label team) 3 $" in words(rolling.page("/costs?by=label=team"))
+    assert "Namespace Pods" in words(rolling.page("/costs?by=%3Cb%3E"))
+    assert "<b>" not in rolling.page("/costs?by=label=%3Cb%3E")
+    months = re.search(r"\$([0-9]+) a month, of which \$([0-9]+)", by_workload)
+    assert months is not None
+    assert 0 < int(months[2]) < int(months[1])
+
+
 def test_the_subject_and_the_author_of_the_commit_are_shown_as_text() -> None:
     world = three_nodes()
     engine = world.engine()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NoReturn
 
 import pytest
@@ -12,14 +13,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from reconciler.engine.loop import PassIntervals, run
 from reconciler.engine.reconcile import Mandate
 from reconciler.model.errors import TransientCloudError, UnreadableError
+from reconciler.observed.allocation import GroupCost
 from reconciler.ports.progress import EventKind, Progress
+from reconciler.web.costs import limit_groups
 from reconciler.web.gauges import snake_case
 from reconciler.web.health import DaemonHealth
 from reconciler.web.metrics import FleetMetrics
 from reconciler.web.observer import WebNotifier, WebObserver
 from tests.engine.faults import commit_drift, three_nodes
+from tests.engine.test_crash import LARGE
 from tests.engine.test_refusing_node import Slow, a_fleet, changed
-from tests.engine.world import TAGS, World
+from tests.engine.world import TAGS, World, a_deployment, a_pool, a_world
 
 Rows = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -124,6 +128,50 @@ def test_a_converged_fleet_shows_its_nodes_pods_and_cost() -> None:
     assert total("reconciler_pass_duration_seconds_count") == 1
     assert total("reconciler_journal_in_doubt") == 0
     assert total("reconciler_lease_held") == 1
+
+
+def shop_of_teams() -> World:
+    teams = {"a": "payments", "b": "search", "c": ""}
+    apps = [a_deployment(name, "web", 1) for name in teams]
+    for app, team in zip(apps, teams.values(), strict=True):
+        if team:
+            app["spec"]["template"]["metadata"]["labels"]["team"] = team
+    pool = a_pool("web", budgets=[{"nodes": "3"}], template={"requirements": LARGE})
+    world = a_world(pool, *apps)
+    world.converge()
+    return world
+
+
+def test_costs_by_workload_and_label_are_shown_on_request_and_add_up() -> None:
+    world = shop_of_teams()
+    daemon = Daemon(world)
+    daemon.passes(1)
+    assert daemon.total("reconciler_workload_cost_dollars_per_hour") == 0, "opt-in"
+    assert daemon.total("reconciler_label_cost_dollars_per_hour") == 0, "opt-in"
+
+    world.settings = replace(world.settings, metrics_costs_by=("workload", "label=team"))
+    daemon = Daemon(world)
+    daemon.passes(1)
+    total = daemon.total
+    cost, idle = total("reconciler_cost_dollars_per_hour", when="now"), 0.0
+    for kind in ("namespace", "workload", "label"):
+        assert total(f"reconciler_{kind}_cost_dollars_per_hour") == pytest.approx(cost)
+        idle = idle or total("reconciler_namespace_idle_dollars_per_hour")
+        assert total(f"reconciler_{kind}_idle_dollars_per_hour") == pytest.approx(idle)
+    workload = "Deployment default/a"
+    one = total("reconciler_workload_cost_dollars_per_hour", workload=workload)
+    assert one == pytest.approx(cost / 3)
+    paid = partial(total, "reconciler_label_cost_dollars_per_hour", label="team")
+    assert paid(value="search") == pytest.approx(one)
+    assert paid(value="(no label team)") == pytest.approx(one)
+
+
+def test_the_series_of_costs_are_limited_and_their_sum_is_exact() -> None:
+    groups = [GroupCost(f"g{n}", 1, 100 - n, 7) for n in range(10)]
+    found = limit_groups(groups, 4)
+    assert [group.name for group in found] == ["g0", "g1", "g2", "(other)"]
+    assert found[-1] == GroupCost("(other)", 7, sum(range(91, 98)), 49)
+    assert limit_groups(groups, 10) == tuple(groups)
 
 
 def test_only_nodes_that_could_be_tainted_count_as_disrupted() -> None:

@@ -77,6 +77,7 @@ _LISTS: Final = {
     "priceBook.rules",
     "commitments.savingsPlans",
     "commitments.reservedInstances",
+    "metrics.costsBy",
     "notifications.webhooks",
 }
 

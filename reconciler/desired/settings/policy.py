@@ -112,9 +112,9 @@ def read_suspensions(value: object) -> tuple[Suspension, ...]:
     return tuple(entries)
 
 
-def format_entries(entries: Iterable[object]) -> list[dict[str, object]]:
-    """Return entries as in the file, without fields that are not set."""
-    return [dict(_set_fields(entry)) for entry in entries]
+def format_entries(entries: Iterable[object]) -> list[object]:
+    """Return entries as in the file, without fields that are not set; a text is itself one."""
+    return [one if isinstance(one, str) else dict(_set_fields(one)) for one in entries]
 
 
 def _set_fields(entry: Any) -> Iterator[tuple[str, object]]:

@@ -43,6 +43,8 @@ _SPREAD_KEYS: Final = (
 _ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")
 _POLICIES: Final = ("Honor", "Ignore")
 
+GROUPINGS_MAX: Final = 5
+"""By how many groupings metrics show costs: each has up to 200 series."""
 _DAY: Final = timedelta(days=1)
 _URL: Final = r"https?://(?:[^/?#\s@:\[\]]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?:/[^\s?#]*)?"
 
@@ -147,6 +149,29 @@ def _get_choice(
 
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+def read_groupings(value: object) -> tuple[str, ...]:
+    """Return by what costs are grouped: a list, or a text with commas.
+
+    Raises:
+        ValueError: an entry is neither ``workload`` nor a label, or there are too many.
+    """
+    words = value.split(",") if isinstance(value, str) else value
+    if not isinstance(words, list) or len(words) > GROUPINGS_MAX:
+        raise ValueError(f"must be a list of at most {GROUPINGS_MAX} groupings")
+    found: list[str] = []
+    for index, word in enumerate(words):
+        kind, equals, label = word.partition("=") if isinstance(word, str) else ("", "", "")
+        if word != "workload" and (kind != "label" or not equals or key_fault(label)):
+            allowed = "workload or label=KEY, such as label=team"
+            raise ValueError(
+                f"[{index}]: {quote_value(word, 80)} is not a grouping (use {allowed})"
+            )
+        if word in found:
+            raise ValueError(f"[{index}]: duplicate grouping {quote_value(word, 80)}")
+        found.append(word)
+    return tuple(found)
 
 
 def read_text(value: object) -> str:
