@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,6 +49,32 @@ def test_a_view_is_shown_again_only_when_its_facts_change() -> None:
     views = [View("a 1s\n", 1), View("a 2s\n", 1), View("b 3s\n", 2), View("b 4s\n", 2)]
     assert watched(views, is_terminal=False) == "a 1s\n\nb 3s\n"
     assert watched(views, is_terminal=True) == "a 1s\n\x1b[H\x1b[2Jb 3s\n"
+
+
+INTERRUPTED_HANDLER = """
+import signal, sys
+from reconciler.assembly.inputs.watching import stop_on_signal
+
+left = 50
+
+def interrupt(frame, event, argument):
+    global left
+    if left:
+        left -= 1
+        signal.raise_signal(signal.SIGTERM)
+
+with stop_on_signal() as stop:
+    sys.setprofile(interrupt)
+    signal.raise_signal(signal.SIGTERM)
+    sys.setprofile(None)
+    print(stop())
+"""
+"""A signal arrives at each call and return of the handler of the first one."""
+
+
+def test_a_signal_may_arrive_while_another_is_noted() -> None:
+    command = [sys.executable, "-c", INTERRUPTED_HANDLER]
+    assert subprocess.run(command, capture_output=True, timeout=30, check=True).stdout == b"True\n"
 
 
 @pytest.mark.parametrize("words", [["get", "nodeclaims"], ["status"]], ids=["get", "status"])

@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Event
 from typing import Any, Final, NamedTuple, TextIO
 
 from reconciler.adapters.clock import SystemClock
@@ -31,18 +30,22 @@ class NullNotifier:
 
 @contextmanager
 def stop_on_signal() -> Iterator[Callable[[], bool]]:
-    """Yield a function that is true after SIGTERM or SIGINT; a second signal interrupts."""
-    asked = Event()
+    """Yield a function that is true after SIGTERM or SIGINT; a second SIGINT interrupts.
+
+    A handler can be interrupted by the next signal, so it takes no lock: an ``Event`` has one.
+    """
+    is_asked = False
 
     def note(number: int, frame: object) -> None:
+        nonlocal is_asked
         del frame
-        if asked.is_set() and number == signal.SIGINT:
+        if is_asked and number == signal.SIGINT:
             raise KeyboardInterrupt
-        asked.set()
+        is_asked = True
 
     before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield asked.is_set
+        yield lambda: is_asked
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
