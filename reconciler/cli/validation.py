@@ -24,7 +24,8 @@ class ValidateRequest:
     """The fleet folder to check, the settings of the command line, and the output format.
 
     ``fix`` rewrites older spellings first. ``allow_empty`` makes a folder without any NodePool a
-    warning, where a change deletes them. ``manifests`` are those of ``FleetRequest``.
+    warning, where a change deletes them. ``manifests`` are those of ``FleetRequest``. With
+    ``leaves_out``, errors that do not stop a plan are warnings (see ``LeftOutObjects``).
     """
 
     path: str
@@ -34,6 +35,7 @@ class ValidateRequest:
     manifests: tuple[str, ...] = ()
     is_instead: bool = False
     allow_empty: bool = False
+    leaves_out: bool = False
 
 
 class ValidationResult(NamedTuple):
@@ -48,7 +50,7 @@ def validate_fleet(request: ValidateRequest) -> ValidationResult:
     """Return every finding on the files of a fleet."""
     from reconciler.adapters.git.source import read_checked_folder
     from reconciler.assembly.inputs.checking import check_context, check_files
-    from reconciler.assembly.inputs.manifests import with_manifests
+    from reconciler.assembly.inputs.manifests import leaving_objects, with_manifests
     from reconciler.assembly.inputs.rendering import expanded_folder
     from reconciler.cli.output import findings
     from reconciler.desired.contents import count_objects
@@ -66,7 +68,10 @@ def validate_fleet(request: ValidateRequest) -> ValidationResult:
             *read_checked_folder(request.path), request.manifests, is_instead=request.is_instead
         )
     files, refused = expanded_folder(request.path, files, refused)
-    fleet, diagnostics = check_files(context, files, refused, allow_empty=request.allow_empty)
+    leaving = leaving_objects(files, request.manifests) if request.leaves_out else None
+    fleet, diagnostics = check_files(
+        context, files, refused, allow_empty=request.allow_empty, leaving=leaving
+    )
     if fixes is not None:
         _print_fixes(fixes, sys.stdout if request.output == "text" else sys.stderr)
     is_valid = findings.is_valid(diagnostics)

@@ -14,6 +14,8 @@ from reconciler.model.text.counting import format_count
 from reconciler.source.resource import Resource, group_of
 
 _SCALED_BY_NOTHING: Final = frozenset({"Deployment", "StatefulSet", "ReplicaSet", "Pod", "Job"})
+POD_KINDS: Final = _SCALED_BY_NOTHING | {"CronJob", "DaemonSet", "ReplicationController"}
+"""Kinds of Kubernetes whose objects are pods, or make some."""
 _NO_WORKLOADS: Final = frozenset(
     {"Namespace", "PodDisruptionBudget", "PriorityClass", "Service", "StorageClass"}
     | {"DaemonSet", "PersistentVolume", "PersistentVolumeClaim", "CSINode"}
@@ -32,6 +34,12 @@ def seems_to_have_workload(content: bytes) -> bool:
     versions = {version.decode() for version in _VERSION.findall(content)}
     kinds = {kind.decode() for kind in _KIND.findall(content)}
     return any(BUILT_IN.reads(version, kind) for version in versions for kind in kinds)
+
+
+def kinds_of_pods(content: bytes) -> list[str]:
+    """Return the kinds in a file that is not parsed whose objects are pods or make some."""
+    kinds = {kind.decode() for kind in _KIND.findall(content)}
+    return sorted(kinds & POD_KINDS)
 
 
 def may_have_pods(content: bytes) -> bool:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.json import JsonDict
 from reconciler.model.text.counting import format_list
+from reconciler.model.text.nearest import did_you_mean
 from reconciler.model.text.quoting import quote_value
-from reconciler.source.finding import Finding
+from reconciler.source.document import Pointer
+from reconciler.source.finding import Finding, field_path
 from reconciler.source.objects import Entry
 from reconciler.source.resource import VALIDATED_KINDS
 from reconciler.source.schema import value_at
@@ -67,11 +71,22 @@ def skipped_objects(skipped: Mapping[str, int]) -> Diagnostic:
     return Diagnostic(Severity.INFO, "skipped-kinds", message)
 
 
-def duplicate_finding(entry: Entry, first: Entry) -> Finding:
+def missing_pools(config: JsonDict, existing: Sequence[str]) -> Iterator[Finding]:
+    """Yield the settings of NodePools that do not exist: they have no effect."""
+    for name in config.get("nodePools") or ():
+        if name not in existing:
+            message = f"NodePool {quote_value(name)} not found in this folder"
+            hint = did_you_mean(name, existing, "remove it, or add the NodePool")
+            at: Pointer = ("nodePools", name)
+            yield Finding("missing-nodepool", at, message, hint, Severity.WARNING, of_key=True)
+
+
+def duplicate_finding(entry: Entry, first: Entry, *, is_left_out: bool = False) -> Finding:
     """Return the finding on an object whose name is taken; of a Namespace, the first counts.
 
     Many folders have the Namespace beside each application. Workloads of one name in several
-    folders are often for several clusters, which is no fault of the repository.
+    folders are often for several clusters, which is no fault of the repository. Those of one folder
+    are an error, unless such objects are left out.
     """
     at = ("metadata", "name")
     message = (
@@ -82,13 +97,41 @@ def duplicate_finding(entry: Entry, first: Entry) -> Finding:
     hint = "rename or remove one"
     if len(folders) > 1:
         hint += "; of two ways to deploy it, list only one folder under sources in reconciler.yaml"
-        if severity is Severity.ERROR and entry.kind not in VALIDATED_KINDS:
-            message = f"{message}; only that one is planned"
-            return Finding(DUPLICATE_WORKLOAD, at, message, hint, Severity.WARNING)
+    is_optional = is_left_out or (len(folders) > 1 and entry.kind not in VALIDATED_KINDS)
+    if severity is Severity.ERROR and is_optional:
+        message = f"{message}; only that one is planned"
+        return Finding(DUPLICATE_WORKLOAD, at, message, hint, Severity.WARNING)
     return Finding("duplicate-name", at, message, hint, severity)
 
 
-def with_written_word(entry: Entry, finding: Finding) -> Finding:
+def unknown_workload(entry: Entry, shown: str) -> Finding:
+    """Return the finding on an object of an unknown kind that contains pods (``shown``)."""
+    message = (
+        f"{entry.kind} {entry.name} contains {shown}, but {entry.kind} of "
+        f"{entry.api_version} is not a known kind; its pods are not planned"
+    )
+    hint = "describe the kind in workloadKinds of reconciler.yaml"
+    return Finding("unknown-workload", ("kind",), message, hint, Severity.WARNING)
+
+
+def object_in_file(file: str, order: Iterable[str]) -> str:
+    """Return what identifies an object in one of several files that have it."""
+    return "\n".join((file, *order))
+
+
+def diagnostic_of(entry: Entry, finding: Finding) -> Diagnostic:
+    """Return a finding on an object with its place."""
+    finding = _with_written_word(entry, finding)
+    place = entry.place(finding.pointer, of_key=finding.of_key)
+    path = field_path((*entry.base, *finding.pointer) if not entry.kind else finding.pointer)
+    found = Diagnostic(finding.severity, finding.code, finding.message, place, path, finding.hint)
+    if finding.code != DUPLICATE_WORKLOAD:
+        return found
+    file = entry.document.file
+    return replace(found, subject=object_in_file(file, (entry.kind, entry.namespace, entry.name)))
+
+
+def _with_written_word(entry: Entry, finding: Finding) -> Finding:
     """Return a finding on a boolean that should be a string, with the word as written in YAML."""
     value = value_at(entry.data, finding.pointer)
     if finding.code != "wrong-type" or not isinstance(value, bool):

@@ -12,25 +12,26 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.desired import automode, placeholders, policies, sizes, snapshots, spellings
 from reconciler.desired.findings import (
+    diagnostic_of,
     duplicate_finding,
     findings_to_report,
+    missing_pools,
     skipped_objects,
-    with_written_word,
+    unknown_workload,
 )
 from reconciler.desired.rules.versions import check_settings_version, check_version
 from reconciler.desired.settings import checks
 from reconciler.desired.sources import chart, listed
+from reconciler.desired.sources.unread import LeftOutObjects
 from reconciler.desired.workloads.entries import pods_in, select_entries
 from reconciler.desired.workloads.kinds import kind_table
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.policy import Policy, PolicySource
 from reconciler.model.settings import OLDEST, KarpenterVersion
-from reconciler.model.text.nearest import did_you_mean
-from reconciler.model.text.quoting import quote_value
 from reconciler.source import schema
-from reconciler.source.document import Document, Pointer, parse_documents
-from reconciler.source.finding import Finding, field_path, without_reported
+from reconciler.source.document import Document, parse_documents
+from reconciler.source.finding import Finding, without_reported
 from reconciler.source.objects import Entry, entries, foreign_file, lines_of_document
 from reconciler.source.resource import (
     AUTO_MODE,
@@ -140,6 +141,7 @@ def read_fleet(
     karpenter: KarpenterVersion | None = None,
     known: Mapping[str, str] | None = None,
     is_complete: bool = False,
+    leaving: LeftOutObjects | None = None,
 ) -> tuple[Fleet, tuple[Diagnostic, ...]]:
     """Return the fleet that ``files`` describe, and every finding, in order of place.
 
@@ -150,9 +152,10 @@ def read_fleet(
     NodePool is only a warning. ``advise`` returns more findings at the end. ``karpenter`` is the
     release that the files follow, in place of the one that they name themselves, and ``known`` are
     the values of placeholders that the operator's settings give (see ``placeholders``). If the
-    folder ``is_complete``, a NodePool without its node class is an error.
+    folder ``is_complete``, a NodePool without its node class is an error. ``leaving`` collects the
+    files and objects with errors that are left out, for each of which there is a warning.
     """
-    reader = _FleetReader(karpenter, any_class=any_class)
+    reader = _FleetReader(karpenter, any_class=any_class, leaving=leaving)
     files, observed = snapshots.without_snapshots(files)
     reader.diagnostics += (*unread, *observed)
     reader.broken = reader.has_errors()
@@ -179,9 +182,16 @@ def read_fleet(
 class _FleetReader:
     """Reads the files of a fleet; ``broken`` is whether objects may be missing."""
 
-    def __init__(self, karpenter: KarpenterVersion | None, *, any_class: bool) -> None:
+    def __init__(
+        self,
+        karpenter: KarpenterVersion | None,
+        *,
+        any_class: bool,
+        leaving: LeftOutObjects | None,
+    ) -> None:
         self.karpenter = karpenter
         self.any_class = any_class
+        self.leaving = leaving
         self.diagnostics: list[Diagnostic] = []
         self.resources: dict[tuple[str, str, str], tuple[Resource, Entry]] = {}
         self.seen: dict[tuple[str, str, str], Entry] = {}
@@ -260,8 +270,9 @@ class _FleetReader:
             if is_known and (finding is None or finding.code == "old-version"):
                 self._read_known_kind(entry, finding)
             elif finding is not None:
-                self.broken = self.broken or finding.severity is Severity.ERROR
-                self._add(entry, finding)
+                if not self._leaves_out(entry, [finding]):
+                    self.broken = self.broken or finding.severity is Severity.ERROR
+                    self._add(entry, finding)
             elif self.kinds.reads(entry.api_version, entry.kind):
                 self.workloads.append(entry)
             elif group_of(entry.api_version) == AUTO_MODE:
@@ -278,12 +289,7 @@ class _FleetReader:
         if not shown:
             self.skipped[entry.kind] = self.skipped.get(entry.kind, 0) + 1
             return
-        message = (
-            f"{entry.kind} {entry.name} contains {shown}, but {entry.kind} of "
-            f"{entry.api_version} is not a known kind; its pods are not planned"
-        )
-        hint = "describe the kind in workloadKinds of reconciler.yaml"
-        self._add(entry, Finding("unknown-workload", ("kind",), message, hint, Severity.WARNING))
+        self._add(entry, unknown_workload(entry, shown))
 
     def _read_workloads(self) -> None:
         """Check the workloads that are planned; others are counted with their owners."""
@@ -330,6 +336,8 @@ class _FleetReader:
     def documents_of(self, file: SourceFile) -> list[Document]:
         """Return the documents of a file, and keep the findings about it."""
         documents, findings = file.documents()
+        if self.leaving is not None:
+            documents, findings = self.leaving.without_broken(file, documents, findings)
         self.diagnostics += findings
         self.broken |= any(found.severity is Severity.ERROR for found in findings)
         self.note_unread(d.place for d in findings if d.place and d.code in UNREADABLE_CODES)
@@ -337,6 +345,8 @@ class _FleetReader:
 
     def _record_object(self, entry: Entry, findings: list[Finding], data: JsonDict) -> None:
         """Record the object as ``data``, unless its name is taken or it has an error."""
+        if self._leaves_out(entry, findings):
+            return
         for finding in findings:
             if finding.code == placeholders.CODE and finding.severity is Severity.WARNING:
                 self.left.append((entry, finding))
@@ -349,7 +359,8 @@ class _FleetReader:
         key = (self.kinds.object_kind(version, kind), namespace, entry.name)
         first = self.seen.setdefault(key, entry)
         if first is not entry:
-            self._add(entry, duplicate_finding(entry, first))
+            is_left_out = self.leaving is not None and self.leaving.takes(entry)
+            self._add(entry, duplicate_finding(entry, first, is_left_out=is_left_out))
         elif not any(f.severity is Severity.ERROR for f in findings):
             line = entry.place(()).line
             resource = Resource(
@@ -374,13 +385,16 @@ class _FleetReader:
         place = entry.place(finding.pointer)
         return place.column <= self.unread.get((place.file, place.line), 0)
 
+    def _leaves_out(self, entry: Entry, findings: Iterable[Finding]) -> bool:
+        """Return whether an object with these findings is left out with a warning."""
+        errors = [f for f in findings if f.severity is Severity.ERROR]
+        if not errors or self.leaving is None or not self.leaving.takes(entry):
+            return False
+        self.leaving.add_object(entry, [diagnostic_of(entry, error) for error in errors])
+        return True
+
     def _add(self, entry: Entry, finding: Finding) -> None:
-        finding = with_written_word(entry, finding)
-        place = entry.place(finding.pointer, of_key=finding.of_key)
-        path = field_path((*entry.base, *finding.pointer) if not entry.kind else finding.pointer)
-        self.diagnostics.append(
-            Diagnostic(finding.severity, finding.code, finding.message, place, path, finding.hint)
-        )
+        self.diagnostics.append(diagnostic_of(entry, finding))
 
     def finish(self, *, allow_empty: bool, is_complete: bool) -> None:
         """Read the workloads, and run the checks that need all objects."""
@@ -394,6 +408,8 @@ class _FleetReader:
             self._add(entry, finding)
         if self.skipped:
             self.diagnostics.append(skipped_objects(self.skipped))
+        if self.leaving is not None:
+            self.diagnostics += self.leaving.warnings()
 
     def _check_references(
         self, pools: list[tuple[Resource, Entry]], *, allow_empty: bool, is_complete: bool
@@ -401,7 +417,9 @@ class _FleetReader:
         """Check what refers to other objects, which a file that cannot be read might contain."""
         names = [name for kind, _, name in self.seen if kind == "NodePool"]
         if names:
-            self._check_settings_of_pools(names)
+            for finding in missing_pools(self.config, names):
+                if self.config_entry is not None:
+                    self._add(self.config_entry, finding)
         elif not self.has_errors():
             severity = Severity.WARNING if allow_empty else Severity.ERROR
             self.diagnostics.append(chart.empty_fleet(self.diagnostics, severity))
@@ -442,20 +460,6 @@ class _FleetReader:
         for finding in class_reference_findings(resource, known, is_needed=is_needed):
             if entry.place(finding.pointer) not in renamed:  # else it is reported with its cause
                 self._add(entry, finding)
-
-    def _check_settings_of_pools(self, existing: Sequence[str]) -> None:
-        """Warn about settings of NodePools that do not exist: they have no effect."""
-        if self.config_entry is None:
-            return
-        for name in self.config.get("nodePools") or ():
-            if name not in existing:
-                message = f"NodePool {quote_value(name)} not found in this folder"
-                hint = did_you_mean(name, existing, "remove it, or add the NodePool")
-                at: Pointer = ("nodePools", name)
-                finding = Finding(
-                    "missing-nodepool", at, message, hint, Severity.WARNING, of_key=True
-                )
-                self._add(self.config_entry, finding)
 
     def _resources_of_kinds(self, *kinds: str) -> Iterator[tuple[Resource, Entry]]:
         for key in sorted(self.resources):

@@ -43,7 +43,7 @@ class Diagnostic:
     ``code`` is stable and greppable (``unknown-field``); ``path`` is the field as the Kubernetes
     API spells it (``spec.template.spec.requirements[0].operator``); ``hint`` says what to do.
     ``folders`` are those of the sources that a finding on them is about, which ``message`` may
-    shorten.
+    shorten. ``subject`` identifies the object or the content that a finding leaves out of a plan.
     """
 
     severity: Severity
@@ -53,6 +53,7 @@ class Diagnostic:
     path: str = ""
     hint: str = ""
     folders: tuple[str, ...] = ()
+    subject: str = ""
 
     def __post_init__(self) -> None:
         for name in ("message", "path", "hint"):

@@ -49,7 +49,7 @@ CHOSEN = {
     "engine/ownership.py": {"contested-instance", "unknown-instance"},
     "source/objects.py": {"old-version", "wrong-version"},
     "desired/sources/detection.py": {"ambiguous-source"},
-    "desired/sources/unread.py": {"ambiguous-workloads", "unread-source"},
+    "desired/sources/unread.py": {"ambiguous-workloads", "unread-object", "unread-source"},
     "desired/fleet.py": {"name-reference"},
     "assembly/inputs/rendering.py": {"missing-tool", "render-failed"},
 }

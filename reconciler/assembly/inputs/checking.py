@@ -16,6 +16,7 @@ from reconciler.source.schema import value_at
 
 if TYPE_CHECKING:
     from reconciler.desired.fleet import Fleet, FolderEntries, SourceFile
+    from reconciler.desired.sources.unread import LeftOutObjects
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.model.json import JsonDict
     from reconciler.model.policy import Policy
@@ -52,11 +53,12 @@ def check_files(
     *,
     allow_empty: bool = False,
     any_class: bool = False,
+    leaving: LeftOutObjects | None = None,
 ) -> tuple[Fleet, tuple[Diagnostic, ...]]:
     """Return the fleet that files describe, and every finding on them, in order of place.
 
     ``unread`` are the findings on files that were not read. With ``any_class`` objects may be
-    missing: every node class counts as known.
+    missing: every node class counts as known. ``leaving`` is that of ``read_fleet``.
     """
     fleet, diagnostics = read_fleet(
         files,
@@ -67,6 +69,7 @@ def check_files(
         karpenter=context.karpenter,
         is_complete=not any_class,
         known=context.known,
+        leaving=leaving,
     )
     if fleet.policies:
         from reconciler.assembly.inputs.policies import field_findings

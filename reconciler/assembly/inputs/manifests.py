@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Final
 
 from reconciler.assembly.inputs.files import read_document
 from reconciler.desired.fleet import SourceFile
+from reconciler.desired.sources.unread import LeftOutObjects
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import UnreadableError
 from reconciler.source.document import LIMITS
@@ -36,6 +37,18 @@ def with_manifests(
     kept = [f for f in files if not is_instead or f.path in (*CONFIG_FILES, LOCK_FILE)]
     added, _ = shown_states(read_manifests(tuple(manifests)))
     return [*kept, *added], [] if is_instead else list(refused)
+
+
+def leaving_objects(
+    files: Iterable[SourceFile], manifests: Iterable[str] = ()
+) -> LeftOutObjects | None:
+    """Return what collects the objects with errors to leave out; None if each error is one.
+
+    A ``reconciler.yaml`` declares that the folder is a fleet, and ``manifests`` are parts of it.
+    """
+    if any(file.path in CONFIG_FILES for file in files):
+        return None
+    return LeftOutObjects(frozenset(STDIN if place == "-" else place for place in manifests))
 
 
 def shown_states(files: Sequence[SourceFile]) -> tuple[list[SourceFile], dict[str, str]]:

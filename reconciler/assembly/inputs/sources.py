@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.assembly.inputs import operatorfile
 from reconciler.assembly.inputs.files import clones_folder
+from reconciler.assembly.inputs.manifests import leaving_objects, with_manifests
 from reconciler.desired.sources.requested import Purpose, RenderOptions
-from reconciler.desired.sources.unread import LEFT_OUT, rendered_folders
+from reconciler.desired.sources.unread import LEFT_OUT, ReadBefore, read_before
 from reconciler.model.diagnostics import Severity
 from reconciler.model.errors import InvalidFleetError, MissingFleetError, UsageError
 from reconciler.model.policy import PolicySource
@@ -58,7 +59,8 @@ _ACCESS_SETTINGS: Final = frozenset(
 class SourceFiles(NamedTuple):
     """The files of a revision, what was refused among them, and which revision it is.
 
-    ``karpenter`` is the release of Karpenter that the user states in place of the files.
+    ``karpenter`` is the release of Karpenter that the user states in place of the files, and
+    ``manifests`` are the files that the user passed by name.
     ``known`` are the values of placeholders that the operator's settings give. ``committed_at`` is
     the time of the commit, None unless the request takes its time from there. ``title`` is its
     subject with its author, empty where the commit was not read.
@@ -71,6 +73,7 @@ class SourceFiles(NamedTuple):
     known: Mapping[str, str] | None = None
     committed_at: datetime | None = None
     title: str = ""
+    manifests: tuple[str, ...] = ()
 
 
 def read_source(request: FleetRequest) -> SourceFiles:
@@ -101,7 +104,6 @@ def read_source(request: FleetRequest) -> SourceFiles:
             found = expand_folder(found, source.path, expand)
     else:
         found = read(source, expand)
-    from reconciler.assembly.inputs.manifests import with_manifests
 
     inputs = with_manifests(
         found.files, found.diagnostics, request.manifests, is_instead=request.is_instead
@@ -120,6 +122,7 @@ def read_source(request: FleetRequest) -> SourceFiles:
         known,
         _commit_time(request, at),
         at.title,
+        tuple(request.manifests),
     )
 
 
@@ -211,8 +214,8 @@ def stated_durations(request: FleetRequest, fleet: Fleet) -> dict[str, timedelta
 class Base(NamedTuple):
     """The commit of ``--base``, its objects and policies, and its fleet, or what is wrong there.
 
-    ``is_missing`` is whether it has no file of the fleet, ``rendered`` are the folders of its
-    sources that were rendered, and ``migrated_from`` the older versions of the API that it has.
+    ``is_missing`` is whether it has no file of the fleet, ``read`` what it was read from, and
+    ``migrated_from`` the older versions of the API that it has.
     """
 
     head: str | None
@@ -221,7 +224,7 @@ class Base(NamedTuple):
     policies: tuple[Policy, ...] = ()
     errors: tuple[Diagnostic, ...] = ()
     is_missing: bool = False
-    rendered: frozenset[str] = frozenset()
+    read: ReadBefore = ReadBefore()
     migrated_from: tuple[str, ...] = ()
 
 
@@ -233,7 +236,6 @@ def read_base(request: FleetRequest) -> Base | None:
     if request.base is None:
         return None
     from reconciler.adapters.git.source import head_of, read
-    from reconciler.assembly.inputs.manifests import with_manifests
     from reconciler.assembly.inputs.rendering import expansion
     from reconciler.desired.objects import file_objects
     from reconciler.desired.sources.rendered import RenderedFile
@@ -254,8 +256,10 @@ def read_base(request: FleetRequest) -> Base | None:
         None if errors else fleet,
         tuple(replace(policy, source=PolicySource.BASE) for policy in fleet.policies),
         errors,
-        rendered=rendered_folders(
-            (file.path for file in files if isinstance(file, RenderedFile)), found.diagnostics
+        read=read_before(
+            (file.path for file in files if isinstance(file, RenderedFile)),
+            fleet.workloads,
+            both,
         ),
         migrated_from=base.migrated_from,
     )
@@ -284,7 +288,7 @@ def _read_as_base(request: FleetRequest, files: Sequence[SourceFile]) -> _ReadBa
 
 
 def _read_files(
-    request: FleetRequest, files: Iterable[SourceFile]
+    request: FleetRequest, files: Sequence[SourceFile]
 ) -> tuple[Fleet, tuple[Diagnostic, ...]]:
     from reconciler.desired.fleet import read_fleet
 
@@ -294,6 +298,7 @@ def _read_files(
         allow_empty=True,
         karpenter=stated_karpenter(request.settings),
         known=known_values(layers_of(request)),
+        leaving=leaving_objects(files, request.manifests),
     )
 
 
@@ -314,6 +319,7 @@ def read_desired(
         allow_empty=allow_empty,
         karpenter=source.karpenter,
         known=source.known,
+        leaving=leaving_objects(source.files, source.manifests),
     )
     return fleet, without_errors(findings, _advice(source, fleet, findings))
 
@@ -383,10 +389,9 @@ def expect_complete(findings: Iterable[Diagnostic]) -> None:
     Raises:
         InvalidFleetError: it has some.
     """
-    from reconciler.desired.findings import DUPLICATE_WORKLOAD
     from reconciler.desired.placeholders import CODE
 
-    codes = {CODE, DUPLICATE_WORKLOAD, *LEFT_OUT}
+    codes = {CODE, *LEFT_OUT}
     left = [replace(d, severity=Severity.ERROR) for d in findings if d.code in codes]
     if left:
         raise InvalidFleetError(left)

@@ -189,6 +189,7 @@ def _validate(fleet: FleetRequest, options: ReviewRequest) -> ValidationResult:
         output="github" if options.is_github else "text",
         settings=options.settings,
         allow_empty=fleet.is_emptied,
+        leaves_out=True,
     )
     return validate_fleet(request)
 

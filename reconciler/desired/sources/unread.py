@@ -1,17 +1,21 @@
-"""Sources that cannot be rendered: which stop a plan, and which are left out of it.
+"""Sources, files and objects that cannot be read: which stop a plan, and which are left out of it.
 
 A repository often has more than the fleet, such as charts that other repositories deploy, and
 applications whose secrets are generated elsewhere. If no node depends on them, a warning says that
 they are missing. An error in a source of nodes stays one: its NodePools must not look removed.
+So does every error in a folder with a ``reconciler.yaml``, which declares what belongs to a fleet.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from reconciler.desired.findings import DUPLICATE_WORKLOAD, object_in_file
 from reconciler.desired.sources.chart import EMPTY_CHART
 from reconciler.desired.sources.requested import Purpose
 from reconciler.model.diagnostics import Diagnostic, Severity
@@ -19,11 +23,15 @@ from reconciler.model.text.counting import format_count, format_list
 
 if TYPE_CHECKING:
     from reconciler.desired.fleet import SourceFile
+    from reconciler.source.document import Document
+    from reconciler.source.objects import Entry
+    from reconciler.source.resource import Resource
 
 UNREAD: Final = "unread-source"
+UNREAD_OBJECT: Final = "unread-object"
 AMBIGUOUS_WORKLOADS: Final = "ambiguous-workloads"
-LEFT_OUT: Final = frozenset({UNREAD, AMBIGUOUS_WORKLOADS})
-"""Findings on sources that a plan is without: it can be made, but not acted on."""
+LEFT_OUT: Final = frozenset({UNREAD, UNREAD_OBJECT, AMBIGUOUS_WORKLOADS, DUPLICATE_WORKLOAD})
+"""Findings on what a plan is without: it can be made, but not acted on."""
 _HAS_TO_BE_RENDERED: Final = re.compile(r"(.*), and (.*) has to be rendered")
 _NAMED: Final = 3
 _NOT_OF_SOURCE: Final = frozenset({"missing-tool", "outside-source", "too-large"})
@@ -125,18 +133,130 @@ def _warnings(
         )
 
 
-def rendered_folders(paths: Iterable[str], findings: Iterable[Diagnostic]) -> frozenset[str]:
-    """Return the folders of sources among the rendered ones that no finding leaves out."""
-    return frozenset(paths).difference(*(one.folders for one in findings if one.code in LEFT_OUT))
+class ReadBefore(NamedTuple):
+    """What the base of a comparison was read from.
 
-
-def new_failures(head: Iterable[Diagnostic], rendered: frozenset[str]) -> tuple[Diagnostic, ...]:
-    """Return the sources that the head leaves out and the base has ``rendered``, as errors.
-
-    Their objects would look removed.
+    ``rendered`` are the folders of sources, ``workloads`` the objects in files, and ``unread`` the
+    content that the base leaves out as well.
     """
-    return tuple(
-        replace(one, severity=Severity.ERROR)
-        for one in head
-        if one.code in LEFT_OUT and not rendered.isdisjoint(one.folders)
+
+    rendered: frozenset[str] = frozenset()
+    workloads: frozenset[str] = frozenset()
+    unread: frozenset[str] = frozenset()
+
+
+def read_before(
+    rendered: Iterable[str], workloads: Iterable[Resource], findings: Sequence[Diagnostic]
+) -> ReadBefore:
+    """Return what a base was read from, where ``rendered`` are the folders of its sources."""
+    left = [one for one in findings if one.code in LEFT_OUT]
+    return ReadBefore(
+        frozenset(rendered).difference(*(one.folders for one in left)),
+        frozenset(
+            object_in_file(one.file, (one.kind, one.namespace or "default", one.name))
+            for one in workloads
+        ),
+        frozenset(one.subject for one in left if one.code == UNREAD_OBJECT),
+    )
+
+
+def new_failures(head: Iterable[Diagnostic], before: ReadBefore) -> tuple[Diagnostic, ...]:
+    """Return what the head leaves out and its base does not, as errors.
+
+    Objects that the base has would look removed, and others would seem to cost nothing.
+    """
+    return tuple(replace(one, severity=Severity.ERROR) for one in head if _is_new(one, before))
+
+
+def _is_new(one: Diagnostic, before: ReadBefore) -> bool:
+    if one.code == UNREAD_OBJECT:
+        return one.subject not in before.unread
+    if one.code == DUPLICATE_WORKLOAD:
+        return one.subject in before.workloads
+    return one.code in LEFT_OUT and not before.rendered.isdisjoint(one.folders)
+
+
+@dataclass(slots=True)
+class LeftOutObjects:
+    """Collects the files and objects with errors that are left out of a fleet.
+
+    ``named`` are the files that the user passed by name, in which every error stays one.
+    """
+
+    named: frozenset[str] = frozenset()
+    _found: list[Diagnostic] = field(default_factory=list)
+
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """Return one warning for each file and object that was left out."""
+        return tuple(dict.fromkeys(self._found))
+
+    def without_broken(
+        self, file: SourceFile, documents: list[Document], findings: list[Diagnostic]
+    ) -> tuple[list[Document], list[Diagnostic]]:
+        """Return the documents without those that have an error, and the findings to report.
+
+        A file of nodes is returned as it is.
+        """
+        errors = [one for one in findings if one.severity is Severity.ERROR and one.place]
+        if not errors or file.path in self.named or makes_nodes(file.content):
+            return documents, findings
+        kept = _documents_without(documents, errors, file.content)
+        what = "is read only in part" if kept else "is not read"
+        self._found.append(
+            _unread(errors, f"the file {what}{_missing_in(file.content)}", file.content)
+        )
+        return kept, [one for one in findings if one not in errors]
+
+    def takes(self, entry: Entry) -> bool:
+        """Return whether an object may be left out: it makes no nodes."""
+        return entry.document.file not in self.named and not makes_nodes(_encoded(entry))
+
+    def add_object(self, entry: Entry, errors: Sequence[Diagnostic]) -> None:
+        """Note an object with errors."""
+        from reconciler.desired.contents import POD_KINDS
+
+        content = _encoded(entry)
+        what = f"{entry.kind} {entry.name}" if entry.kind else "a document"
+        missing = ", so its pods are not planned" if entry.kind in POD_KINDS else ""
+        self._found.append(_unread(errors, f"{what} is not read{missing}", content))
+
+
+def _encoded(entry: Entry) -> bytes:
+    import msgspec
+
+    return msgspec.json.encode(entry.data, order="sorted", enc_hook=str)
+
+
+def _documents_without(
+    documents: Iterable[Document], errors: Sequence[Diagnostic], content: bytes
+) -> list[Document]:
+    """Return the documents of a file that none of the errors is in."""
+    starts = [0]
+    for number, line in enumerate(content.splitlines(), 1):
+        if line.startswith(b"---"):
+            starts.append(number)
+    broken = {bisect_right(starts, e.place.line) for e in errors if e.place is not None}
+    return [d for d in documents if bisect_right(starts, d.place(()).line) not in broken]
+
+
+def _missing_in(content: bytes) -> str:
+    """Return what a plan lacks without a file, by the kinds that are written in it."""
+    from reconciler.desired.contents import kinds_of_pods
+
+    kinds = kinds_of_pods(content)
+    return f", so the pods of its {format_list(kinds, _NAMED)} are not planned" if kinds else ""
+
+
+def _unread(errors: Sequence[Diagnostic], what: str, content: bytes) -> Diagnostic:
+    """Return the warning in place of the errors in a file or an object."""
+    first = errors[0]
+    more = f" (and {format_count(len(errors) - 1, 'more error')})" if errors[1:] else ""
+    at = f"{first.path}: " if first.path else ""
+    return replace(
+        first,
+        severity=Severity.WARNING,
+        code=UNREAD_OBJECT,
+        message=f"{what}: {at}{first.message}{more}",
+        path="",
+        subject=hashlib.sha256(content).hexdigest(),
     )
