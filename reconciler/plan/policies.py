@@ -11,9 +11,13 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
+from msgspec.structs import replace
+
+from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.decision.verdicts import PolicyAnswer
 from reconciler.model.policy import Exemption, Policy, PolicySource
-from reconciler.plan.value.plan import JudgedPolicy, PlannedExemption
+from reconciler.plan.value.plan import JudgedPolicy, Plan, PlannedExemption
+from reconciler.plan.value.ranges import cost_difference, fleet_range
 
 _RANK: Final = {PolicySource.OPERATOR: 0, PolicySource.BASE: 1, PolicySource.HEAD: 2}
 
@@ -32,6 +36,28 @@ def judge_policies(
     """Return the verdict of each policy, given its answer."""
     pairs = zip(policies, answers, strict=True)
     return tuple(_judge_policy(policy, answer, now) for policy, answer in pairs)
+
+
+def with_kept_nodes(plan: Plan) -> Plan | None:
+    """Return the plan with the present nodes as what its change leads to, if it keeps them.
+
+    A change that stops the consolidation of present nodes costs what these cost, although it costs
+    nothing between fleets in steady state. A policy on cost has to hold for both.
+    """
+    change = plan.at_rest
+    if change is None or change.kept is None:
+        return None
+    per_hour = round(change.kept.per_hour - change.before.per_hour, 9)
+    kept = replace(
+        change,
+        after=change.kept,
+        per_hour=per_hour,
+        per_month=round(per_hour * HOURS_A_MONTH, 9),
+        range=None if change.range is None else fleet_range([change.kept]),
+        difference=None if change.difference is None else cost_difference([per_hour]),
+        kept=None,
+    )
+    return replace(plan, at_rest=kept)
 
 
 def _judge_policy(policy: Policy, answer: PolicyAnswer, now: datetime) -> JudgedPolicy:

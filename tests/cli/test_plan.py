@@ -418,9 +418,36 @@ def test_a_change_that_stops_consolidation_names_what_the_present_nodes_cost(
     nodes = [item for name in ("n-1", "n-2") for item in a_node(name)]
     snapshot = a_snapshot(tmp_path / "snapshot.json", *nodes)
 
-    found = json.loads(plan("-o", "json", "--base", "HEAD~1", "--snapshot", snapshot).out)
+    policies = tmp_path / "policies.yaml"
+    policies.write_text(
+        "policies:\n"
+        "- {name: cost, severity: warning, expression: plan.atRest.perMonth < 1.0}\n"
+        "- {name: sum, severity: warning, expression: plan.summary.perMonth < 1.0}\n"
+        "- {name: pods, severity: warning, expression: size(plan.unschedulable) == 0}\n"
+        "- name: exempted\n"
+        "  severity: warning\n"
+        "  expression: plan.atRest.perMonth < 1.0\n"
+        "  exemptions: [{owner: me, expires: 2999-01-01, reason: test}]\n"
+    )
+    words = ("--base", "HEAD~1", "--snapshot", snapshot, "--policy", str(policies))
+
+    found = json.loads(plan("-o", "json", *words).out)
 
     validator().validate(found)
+    verdicts = {one["name"]: one["result"] for one in found["policies"]}
+    assert verdicts == {
+        "cost": "failed" if is_kept else "passed",
+        "sum": "failed" if is_kept else "passed",
+        "pods": "passed",
+        "exempted": "exempted" if is_kept else "passed",
+    }
+    assert found["atRest"]["perMonth"] == found["summary"]["perMonth"] == 0
+    if is_kept:
+        cost = found["summary"]["keptPerMonth"]
+        assert cost > 1
+        (one,) = [one for one in found["policies"] if one["name"] == "cost"]
+        assert "with the present nodes, which the change keeps" in one["message"]
+        assert one["values"][0]["value"] == cost
     phrase = "but the present nodes are no longer consolidated to that: +$"
     assert (phrase in found["summary"]["text"][0]) is is_kept
     assert (found["atRest"].get("kept", {}).get("nodes") == 2) is is_kept

@@ -11,7 +11,7 @@ from reconciler.assembly.inputs import operatorfile
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.errors import ReconcilerError, UsageError
 from reconciler.model.text.nearest import did_you_mean
-from reconciler.plan.policies import binding_policies, judge_policies
+from reconciler.plan.policies import binding_policies, judge_policies, with_kept_nodes
 from reconciler.plan.render.unknown import changes_nothing, is_cost_unknown, unknown_cost_reason
 from reconciler.plan.render.verdicts import full_verdict_of
 
@@ -29,6 +29,7 @@ WARNINGS: Final = "warnings"
 NONE: Final = "none"
 """Nothing in addition to policies, for a caller that fails on more by default."""
 
+_KEPT: Final = "with the present nodes, which the change keeps from being consolidated"
 _FIELD_HINT: Final = "schemas/plan.v1.json lists the fields of a plan"
 
 
@@ -82,7 +83,23 @@ def judge(plan: Plan, policies: Sequence[Policy], now: datetime) -> Plan:
         why = unknown_cost_reason(plan)
         policies = [_failing(one, why) if reads_cost(one.expression) else one for one in policies]
     answers = evaluate(policies, encode_saved_plan(plan), now)
-    return replace(plan, policies=judge_policies(policies, answers, now))
+    judged = judge_policies(policies, answers, now)
+    kept = with_kept_nodes(plan)
+    if kept is None:
+        return replace(plan, policies=judged)
+    on_cost = [policy for policy in policies if reads_cost(policy.expression)]
+    answers = evaluate(on_cost, encode_saved_plan(kept), now)
+    found = {one.name: one for one in judge_policies(on_cost, answers, now)}
+    return replace(plan, policies=tuple(_stricter(one, found.get(one.name)) for one in judged))
+
+
+def _stricter(judged: JudgedPolicy, kept: JudgedPolicy | None) -> JudgedPolicy:
+    """Return the verdict on a change, or else that on the present nodes that it keeps."""
+    if kept is None or kept.result == "passed" or judged.result == "failed":
+        return judged
+    if judged.result == kept.result:
+        return judged
+    return replace(kept, message=f"{kept.message} ({_KEPT})")
 
 
 def _failing(policy: Policy, why: str) -> Policy:

@@ -41,8 +41,8 @@ class Review:
 
     ``annotations`` are printed as they are; ``markdown`` goes into the summary of the job.
     ``file`` is the plan in JSON and ``headline`` its first line, empty if there is none.
-    ``per_month`` is None without a base to compare with. ``policies`` are the names of those that
-    the plan was checked against.
+    ``per_month`` is None without a base to compare with, and includes present nodes that are kept.
+    ``policies`` are the names of those that the plan was checked against.
     """
 
     fleet: str
@@ -239,7 +239,7 @@ def _plan_fleet(request: FleetRequest, stem: str, options: ReviewRequest, findin
         ),
         file=f"{place}.json",
         headline=summary.text[0],
-        per_month=summary.per_month,
+        per_month=summary.per_month if summary.kept_per_month is None else summary.kept_per_month,
         unschedulable=len(pods),
         policies=tuple(policy.name for policy in rules),
     )

@@ -119,13 +119,15 @@ class Summary(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     ``per_month`` is what the change costs in USD a month, and ``replaced``, ``launched``,
     ``removed`` count its nodes, all of the fleet at rest; they are omitted without a base, and
     ``per_month`` also without workloads, because it is not known then. ``now`` is what this plan
-    does.
+    does. ``kept_per_month`` is what the change costs if the present nodes stay that it keeps from
+    being consolidated, omitted if it does not.
     """
 
     text: tuple[str, ...]
     unschedulable: int
     now: ActionCounts
     per_month: float | None = None
+    kept_per_month: float | None = None
     replaced: int | None = None
     launched: int | None = None
     removed: int | None = None
@@ -143,6 +145,7 @@ def summary_of(plan: Plan) -> Summary:
         unschedulable=pods,
         now=now,
         per_month=_monthly_change(plan, change),
+        kept_per_month=_kept_monthly_change(change),
         replaced=change.replaced,
         launched=change.launched,
         removed=change.removed,
@@ -214,6 +217,13 @@ def _monthly_change(plan: Plan, change: AtRest) -> float | None:
     if deletes_every_pool(plan):
         return round(-change.before.per_hour * HOURS_A_MONTH, 9)
     return change.per_month
+
+
+def _kept_monthly_change(change: AtRest) -> float | None:
+    """Return what a change costs in USD a month with the present nodes, if it keeps them."""
+    if change.kept is None:
+        return None
+    return round((change.kept.per_hour - change.before.per_hour) * HOURS_A_MONTH, 9)
 
 
 def shown_per_month(plan: Plan) -> float | None:
