@@ -12,28 +12,28 @@ reservation was used; then the scheduler is rebuilt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from reconciler.disruption.candidates import Candidate
+from reconciler.disruption.moves import CommandMoves
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     HOSTNAME,
     INSTANCE_TYPE,
     REGISTERED,
-    RESERVED,
     ZONE,
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
-from reconciler.model.kubernetes.metadata import LabelSelector, Metadata
+from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.kubernetes.node import Node, NodeSpec, NodeStatus
 from reconciler.model.kubernetes.pod import Amounts, Pod
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.resources import format_resources, maximum_resources
-from reconciler.observed.fingerprint import PodKind, Pods
+from reconciler.observed.fingerprint import Pods
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.inputs import PlacementInputs
 from reconciler.placement.question import Placement, PlannedClaim, Question
@@ -49,85 +49,9 @@ _SIMULATIONS_PER_REBUILD: Final = 100
 _NODES_PER_SIMULATION: Final = 200
 """The number of nodes examined in the fixed time of a simulation."""
 _NAMED_MAX: Final = 5
+"""The maximum number of pods that a message names before it only counts them."""
 PODS_WITHOUT_PLACE: Final = "not all pods would schedule, "
 """How Karpenter begins the reason of a node whose pods have no other place."""
-
-
-class CommandMoves:
-    """The commands decided since the scheduler was built."""
-
-    def __init__(self) -> None:
-        self.gone: set[str] = set()
-        self.touched: set[str] = set()
-        self._kinds: dict[PodKind, dict[str, str]] = {}
-        self._repels = False
-        self._draws = False
-
-    def __bool__(self) -> bool:
-        return bool(self.gone or self.touched)
-
-    @property
-    def excluded_nodes(self) -> frozenset[str]:
-        """The nodes that no later pod may be placed on."""
-        return frozenset(self.gone | self.touched)
-
-    def add(self, gone: Collection[str], placement: Placement, moved: Iterable[Pod]) -> None:
-        """Record a command; ``moved`` are the pods that leave their nodes."""
-        self.gone.update(gone)
-        self.touched.update(placement.on_nodes.values())
-        for claim in placement.claims:
-            drawn = claim.launch[1].capacity_type == RESERVED
-            self._draws = self._draws or drawn or bool(claim.node_pool.spec.limits)
-        for pod in moved:
-            self._draws |= pod.is_virtual  # buffer room may still move or change
-            labels = pod.metadata.labels
-            self._kinds.setdefault((pod.namespace, frozenset(labels.items())), labels)
-            affinity = pod.spec.affinity
-            self._repels |= affinity is not None and affinity.pod_anti_affinity is not None
-
-    def force_rebuild(self) -> None:
-        """Make the moves affect every simulation."""
-        self._draws = True
-
-    def affects(self, pods: Iterable[Pod]) -> bool:
-        """Return whether simulating these pods needs a scheduler that includes the moves."""
-        if self._draws or self._repels:
-            return True
-        return any(
-            self._selects(selector, namespace)
-            for pod in pods
-            for selector, namespace in _rule_selectors(pod)
-        )
-
-    def _selects(self, selector: LabelSelector | None, namespace: str | None) -> bool:
-        if selector is None:
-            return True
-        return any(
-            (namespace is None or namespace == kind[0]) and selector.matches(labels)
-            for kind, labels in self._kinds.items()
-        )
-
-
-def _rule_selectors(pod: Pod) -> Iterator[tuple[LabelSelector | None, str | None]]:
-    """Yield selector and namespace of the pod's rules, with a None namespace for any.
-
-    A None selector stands for a rule that a change of nodes alone may affect.
-    """
-    for constraint in pod.spec.topology_spread_constraints:
-        plain = constraint.topology_key in (ZONE, HOSTNAME) and constraint.min_domains is None
-        yield (constraint.label_selector if plain else None), pod.namespace
-    affinity = pod.spec.affinity
-    if affinity is None:
-        return
-    for side in (affinity.pod_affinity, affinity.pod_anti_affinity):
-        if side is not None:
-            terms = [*side.required, *(preferred.pod_affinity_term for preferred in side.preferred)]
-            for term in terms:
-                plain = not term.namespaces and term.namespace_selector is None
-                yield term.label_selector, pod.namespace if plain else None
-
-
-"""The maximum number of pods that a message names before it only counts them."""
 
 
 class Placer(Protocol):
@@ -155,6 +79,10 @@ class Placer(Protocol):
         self, pods: Sequence[Pod], without: frozenset[str], price: float, *, spot: bool
     ) -> bool:
         """Return the same by counting alone; the new node may not be spot unless that counts."""
+        ...
+
+    def strands(self, pods: Iterable[Pod]) -> bool:
+        """Return whether the rules of one of the pods leave no node to it, now or later."""
         ...
 
 
@@ -296,6 +224,13 @@ class Simulation:
             return placer.exceeds_price(pods, gone, candidate.price, spot=spot)
 
         return self._is_proven([candidate], exceeds)
+
+    def strands(self, candidate: Candidate) -> bool:
+        """Return whether a node has a pod that no other node can ever take, so that it stays.
+
+        A CapacityBuffer's room keeps no node.
+        """
+        return self._placer.strands(pod for pod in candidate.moving_pods if not pod.is_virtual)
 
     def _is_proven(
         self,

@@ -59,7 +59,7 @@ from reconciler.placement.packing.goal import Depth, Goal, PreferenceBudget
 from reconciler.placement.pods.cohort import Cohort, cohorts_of
 from reconciler.placement.pods.pending import invalid_rejection, without_invalid
 from reconciler.placement.pods.shape import Shape, Shapes, queue_position
-from reconciler.placement.pods.volumes import volume_needs
+from reconciler.placement.pods.volumes import attached_volumes
 from reconciler.placement.question import LaunchPool, Placement, Question, Rejection
 from reconciler.placement.solve import PlacementPass
 from reconciler.placement.topology.census import Census, Censuses, KarpenterUniverse, Universe
@@ -69,7 +69,6 @@ from reconciler.placement.work import WORK_MAX, PlacementWork, SimulatedWork, ad
 if TYPE_CHECKING:
     from reconciler.placement.explain.survey import Survey
     from reconciler.placement.packing.bound import Bound
-
 
 _PodsByShape = Mapping[Shape, list[Pod]]
 
@@ -123,8 +122,7 @@ class Scheduler:
         self._well_known = known or WELL_KNOWN_AWS
 
     def _make_shapes(self, *, respect: bool) -> Shapes:
-        taints = (taint for t in self._all_templates for taint in t.taints)
-        soft = any(taint.effect == "PreferNoSchedule" for taint in taints)
+        soft = any(x.effect == "PreferNoSchedule" for t in self._all_templates for x in t.taints)
         return Shapes(
             self._cluster,
             self._demands,
@@ -150,9 +148,8 @@ class Scheduler:
 
     @cached_property
     def _universe(self) -> Universe:
-        exact = self._settings.decide is DecisionRules.KARPENTER
-        universe = KarpenterUniverse if exact else Universe
-        return universe(self._all_templates, self._demands)
+        as_karpenter = self._settings.decide is DecisionRules.KARPENTER
+        return (KarpenterUniverse if as_karpenter else Universe)(self._all_templates, self._demands)
 
     @cached_property
     def _unlaunched_targets(self) -> list[Target]:
@@ -280,12 +277,18 @@ class Scheduler:
         shapes = self._shapes.group([pod for pod in pods if not pod.is_virtual])
         if any(shape.unreadable is not None for shape in shapes):
             return False
+        if any(map(self._census.strands, shapes)):
+            return True
         usable = self._nodes.initialized & ~self._nodes.mask_of(without)
         unguarded, hosts = usable & ~self._guarded_nodes, dict[Shape, int]()
         for shape, members in shapes.items():
             allowed = unguarded if all(map(self._is_guarded, members)) else usable
             hosts[shape] = allowed & union_of(self._accepting_nodes(shape))
         return cannot_share(shapes, hosts, self._nodes, self._templates, price, spot=spot)
+
+    def strands(self, pods: Iterable[Pod]) -> bool:
+        """Return whether the rules of one of the pods leave no node to it, now or later."""
+        return any(map(self._census.strands, self._shapes.group(pods)))
 
     def _accepting_nodes(self, shape: Shape) -> Sequence[int]:
         """Return the nodes that take a pod of a plain shape at each step of its preferences."""
@@ -369,12 +372,11 @@ class Scheduler:
         cohorts: list[Cohort] = []
         is_guarded = self._is_guarded if question.consolidation_guard else None
         users = self._cluster.claim_users if any(s.exclusive for s in by_shape) else {}
-        known = self._well_known, users
         for shape, members in by_shape.items():
             if shape.namespace in self._census.simplified:
                 rejections |= {pod.key: (closed_rejection(pod.namespace),) for pod in members}
                 continue
-            pods = without_invalid(shape, members, rejections, *known)
+            pods = without_invalid(shape, members, rejections, self._well_known, users)
             shapes = self._bare_shapes.group(pods) if shape in bare else {shape: pods}
             for which, alike in shapes.items():
                 cohorts += cohorts_of(which, alike, is_guarded)
@@ -408,8 +410,12 @@ class Scheduler:
         return question.pod_values is not None or asked
 
     def _best_pass(self, cohorts: list[Cohort], question: Question, depth: Depth) -> PlacementPass:
-        """Return the best pass tried; cohorts and counts are left in its final state."""
+        """Return the best pass tried; cohorts and counts are left in its final state.
+
+        Pods that no node can ever take are not served: they do not affect where others are placed.
+        """
         topology = self._topology(cohorts, question.without)
+        cohorts = [cohort for cohort in cohorts if not cohort.is_stranded]
         initial_counts = topology.snapshot()
         best: tuple[ApproachScore, PlacementPass] | None = None
         final_state: tuple[list[dict[str, int]], list[tuple[int, int]]] = (initial_counts, [])
@@ -449,9 +455,10 @@ class Scheduler:
         guarded = self._guarded_nodes if question.consolidation_guard else 0
         without, closed = question.without, question.without | question.closed
         network = self._devices.use(question.pods, without)
+        volumes = partial(attached_volumes, self._cluster)
         return PlacementPass(
             templates=self._templates,
-            nodes=NodeUse(self._nodes, closed, self._attached_volumes, guarded, network),
+            nodes=NodeUse(self._nodes, closed, volumes, guarded, network),
             limits=self._limits(without),
             reservations=Reservations(
                 [t.table for t in self._templates],
@@ -491,6 +498,3 @@ class Scheduler:
 
     def _limits(self, without: Collection[str]) -> RemainingLimits:
         return self._all_limits.without(map(self._cluster.by_name.get, without))
-
-    def _attached_volumes(self, pod: Pod) -> Iterable[tuple[str, frozenset[str]]]:
-        return volume_needs(pod, self._cluster).attached

@@ -232,6 +232,9 @@ class CountingScheduler:
     ) -> bool:
         return self._scheduler.exceeds_price(pods, without, price, spot=spot)
 
+    def strands(self, pods: Iterable[Pod]) -> bool:
+        return self._scheduler.strands(pods)
+
 
 def questions(cache: RejectionCache, last: str, *more: Any) -> int:
     """Return how often a pass asks the scheduler; ``last`` is what the pod of one node requests.

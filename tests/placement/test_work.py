@@ -38,6 +38,15 @@ def repelling(count: int, namespace: str = "crowd") -> list[Object]:
     return found
 
 
+def stranded(count: int) -> list[Object]:
+    """Return pods of the namespace crowd that repel each other by labels that no node has."""
+    found = repelling(count)
+    for number, pod in enumerate(found):
+        (term,) = pod["spec"]["affinity"]["podAntiAffinity"][REQUIRED]
+        term["topologyKey"] = f"example.com/k{number}"
+    return found
+
+
 def in_namespace(name: str, objects: list[Object]) -> list[Object]:
     for item in objects:
         item["metadata"]["namespace"] = name
@@ -46,6 +55,33 @@ def in_namespace(name: str, objects: list[Object]) -> list[Object]:
 
 def placed_keys(placement: Placement) -> set[str]:
     return {pod for claim in placement.claims for pod in claim.pods}
+
+
+SIZES = (
+    (1300, 12),
+    (1300, 3),
+    (1700, 1),
+    (1300, 9),
+    (1300, 9),
+    (2500, 3),
+    (2500, 1),
+    (2500, 3),
+    (1700, 6),
+    (900, 6),
+    (900, 1),
+    (2500, 3),
+    (500, 12),
+)
+"""CPU in millicores and memory in GiB of pods for which another order than the first is better."""
+
+
+def test_pods_that_no_node_can_take_change_nothing_for_the_others() -> None:
+    """With more than 500 pods to serve, fewer orders would be tried."""
+    shop = [a_pod(f"s-{i}", f"{cpu}m", f"{memory}Gi") for i, (cpu, memory) in enumerate(SIZES)]
+    alone = placed([a_pool("default"), *shop])
+    found = placed([a_pool("default"), *stranded(600), *shop])
+    assert found.unschedulable.keys() == {f"crowd/p-{number:04}" for number in range(600)}
+    assert [claim.pods for claim in found.claims] == [claim.pods for claim in alone.claims]
 
 
 @pytest.fixture

@@ -347,13 +347,17 @@ def _search(work: DisruptionPass) -> Search | None:
 
 
 def _free_candidates(work: DisruptionPass, search: ConsolidationSearch) -> list[Candidate]:
-    """Return the candidates with a search that no command affects, and no failure delays."""
+    """Return the candidates with a search that no command affects, and no failure delays.
+
+    A node with a pod that no other node can take stays, so no set of nodes contains it.
+    """
     return [
         candidate
         for candidate in consolidation_candidates(work)
         if work.search_of(candidate.pool.name) is search
         and work.is_free(candidate)
         and retry_hold([candidate], work.now) is None
+        and not work.simulation.strands(candidate)
     ]
 
 

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from typing import Final
 
@@ -232,9 +233,8 @@ class KubeScheduler:
         is_plain = is_plain and not pod.spec.volumes
         if failure is not None and failure[0] == self._version and is_plain:
             return failure[1]
-        around = self._neighbourhood(shape)
         rejected: set[Plugin] = set()
-        found = self._feasible(pod, shape, around, rejected)
+        found = self._feasible(pod, shape, rejected)
         if not found:
             result = CycleResult(None, frozenset(rejected))
             if not pod.spec.resource_claims:  # shapes do not distinguish claims on devices
@@ -242,7 +242,7 @@ class KubeScheduler:
             return result
         if len(found) == 1:
             return CycleResult(found[0])
-        scores = self._scores(shape, around, found)
+        scores = self._scores(shape, self._neighbourhood(shape), found)
         best = max(scores)
         tied = [host for host, score in zip(found, scores, strict=True) if score == best]
         return CycleResult(tied[0] if len(tied) == 1 else self._draw(pod, tied))
@@ -252,8 +252,7 @@ class KubeScheduler:
         shape = self.shapes.of(pod)
         if not node_verdict(shape.rules, host, shape.profile).is_allowed:
             return False
-        around = self._unaffected_neighbourhood(shape) or self._neighbourhood(shape)
-        if self._filter(pod, shape, around)(host) is not None:
+        if self._filter(pod, shape, self._unaffected_neighbourhood(shape))(host) is not None:
             return False
         return host.node.name not in self._nominated or self._accepts_beside_nominated(pod, host)
 
@@ -269,7 +268,7 @@ class KubeScheduler:
             return True
         for other in others:
             self.put_pod(other, host)
-        passes = self._filter(pod, shape, self._neighbourhood(shape))(host) is None
+        passes = self._filter(pod, shape)(host) is None
         for other in others:
             self.drop_pod(other.key, host)
         self._neighbourhood(shape)  # up to date again for the filter in progress
@@ -311,9 +310,7 @@ class KubeScheduler:
         self._neighbourhoods[shape] = (around, self._epoch, len(self._log))
         return around
 
-    def _feasible(
-        self, pod: Pod, shape: SchedulingShape, around: Neighbourhood, rejected: set[Plugin]
-    ) -> list[HostNode]:
+    def _feasible(self, pod: Pod, shape: SchedulingShape, rejected: set[Plugin]) -> list[HostNode]:
         """Return the nodes that pass the filters, as many as are scored."""
         order = self.search_order
         start = self._start % len(order)
@@ -324,7 +321,7 @@ class KubeScheduler:
         first = bisect_left(positions, start)
         found: list[HostNode] = []
         processed = len(order)
-        check = self._filter(pod, shape, around)
+        check = self._filter(pod, shape)
         for position in (*positions[first:], *positions[:first]):
             host = order[position]
             plugin = check(host)
@@ -352,14 +349,18 @@ class KubeScheduler:
         return rules.allowed
 
     def _filter(
-        self, pod: Pod, shape: SchedulingShape, around: Neighbourhood
+        self, pod: Pod, shape: SchedulingShape, around: Neighbourhood | None = None
     ) -> Callable[[HostNode], Plugin | None]:
-        """Return a function that returns the first plugin that rejects an allowed node, if any."""
+        """Return a function that returns the first plugin that rejects an allowed node, if any.
+
+        Without ``around``, the rules between pods are read for the first node that has room: most
+        pods that wait find none, and a tenant's may each have a rule of its own.
+        """
         profile, demand = shape.profile, shape.demand
         rooms = demand.known
         ports = shape.ports if profile.filters(Plugin.NODE_PORTS) else ()
         checks_fit = profile.filters(Plugin.NODE_RESOURCES_FIT)
-        rejects_neighbours = around.rejection()
+        rejection = cache(lambda: (around or self._neighbourhood(shape)).rejection())  # noqa: PLW0108
         claims = self.volumes.devices if pod.spec.resource_claims and self.volumes else None
         claims = claims if profile.filters(Plugin.DYNAMIC_RESOURCES) else None
 
@@ -379,6 +380,7 @@ class KubeScheduler:
                     return plugin
             if claims is not None and not claims.fits(pod, host, self.hosts.values()):
                 return Plugin.DYNAMIC_RESOURCES
+            rejects_neighbours = rejection()
             return rejects_neighbours(host) if rejects_neighbours is not None else None
 
         return check
@@ -403,10 +405,9 @@ class KubeScheduler:
     def scores_by_node(self, pod: Pod) -> dict[str, int]:
         """Return the final score of each node that passes the filters, of as many as are scored."""
         shape, start = self.shapes.of(pod), self._start
-        around = self._neighbourhood(shape)
-        found = self._feasible(pod, shape, around, set())
+        found = self._feasible(pod, shape, set())
         self._start = start
-        scores = self._scores(shape, around, found) if found else []
+        scores = self._scores(shape, self._neighbourhood(shape), found) if found else []
         return {host.node.name: score for host, score in zip(found, scores, strict=True)}
 
     def _scores(

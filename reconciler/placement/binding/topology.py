@@ -7,7 +7,7 @@ shape needs to know about the cluster is then kept up to date as pods come and g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log
 from typing import Final
@@ -132,19 +132,20 @@ class Neighbourhood:
             spread.counts, spread.sizes, spread.domains, spread.on_host = {}, {}, {}, {}
         for host in hosts:
             self.add_host(host)
+            foreign = self._foreign_labels(host)
             for shape, count in host.shapes.items():
-                self.change(shape, host, count)
+                if foreign is None or not foreign.isdisjoint(shape.topology_keys):
+                    self.change(shape, host, count)
 
     def apply(self, changes: Sequence[Change]) -> bool:
         """Count what has changed; return False if everything must be counted again."""
-        relations, keys = self.relations, self.shape.topology_keys
+        relations = self.relations
         has_spreads = bool(self.hard or self.soft)
         for shape, host, count in changes:
             if shape is not None:
-                labels = host.node.metadata.labels.keys()
-                is_far = labels.isdisjoint(keys) and labels.isdisjoint(shape.topology_keys)
-                if is_far and not has_spreads:
-                    continue  # each pod may have a rule of its own, over labels that no node has
+                foreign = self._foreign_labels(host)
+                if foreign is not None and foreign.isdisjoint(shape.topology_keys):
+                    continue
                 if shape not in relations or relations[shape] is not None:
                     self.change(shape, host, count)
             elif has_spreads and not count and self._honours_taints:
@@ -154,6 +155,16 @@ class Neighbourhood:
             elif has_spreads and count < 0:
                 self.drop_host(host)
         return True
+
+    def _foreign_labels(self, host: HostNode) -> KeysView[str] | None:
+        """Return the labels of a node if no rule of the shape is about them, None if one is.
+
+        Then its pods only matter by rules of their own about these labels. Each pod of a tenant may
+        have a rule of its own, over a label that no node has.
+        """
+        labels = host.node.metadata.labels.keys()
+        is_near = self.hard or self.soft or not labels.isdisjoint(self.shape.topology_keys)
+        return None if is_near else labels
 
     @property
     def _honours_taints(self) -> bool:

@@ -79,6 +79,11 @@ def volume_needs(pod: Pod, cluster: ClusterState) -> VolumeNeeds:
     )
 
 
+def attached_volumes(cluster: ClusterState, pod: Pod) -> Iterable[tuple[str, frozenset[str]]]:
+    """Return the pod's claims that are attached to its node, by the CSI driver."""
+    return volume_needs(pod, cluster).attached
+
+
 def claim_in_use(claims: Iterable[str], users: Mapping[str, str], *, runs: bool) -> Rejection:
     """Return the rejection of a pod whose claims for one pod another one of ``users`` has.
 

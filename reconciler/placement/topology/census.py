@@ -167,6 +167,7 @@ class Census:
         self._domains: dict[Rule, list[tuple[str, int]]] = {}
         self._filters: dict[NodeFilter, int] = {}
         self._concerned: dict[Rule, frozenset[str]] = {}
+        self._stranded: dict[Shape, bool] = {}
 
     @cached_property
     def _index(self) -> dict[str, int]:
@@ -271,6 +272,18 @@ class Census:
     def may_have(self, rule: Rule) -> bool:
         """Return whether some node has the label of a rule, or may get it."""
         return rule.by_host or self._may_define(rule.key) or self._is_on_a_node(rule)
+
+    def strands(self, shape: Shape) -> bool:
+        """Return whether its own rules leave the pods of a shape no node, however many there are.
+
+        Each step of its preferences has a rule about a label that no node has or may get.
+        """
+        known = self._stranded.get(shape)
+        if known is None:
+            known = self._stranded[shape] = bool(shape.steps) and all(
+                not all(map(self.may_have, step.rules)) for step in shape.steps
+            )
+        return known
 
     def _is_on_a_node(self, rule: Rule) -> bool:
         """Return whether a node has the label of a rule."""

@@ -172,3 +172,7 @@ class _TimedScheduler:
     ) -> bool:
         """Ask the scheduler."""
         return self._scheduler.exceeds_price(pods, without, price, spot=spot)
+
+    def strands(self, pods: Iterable[Pod]) -> bool:
+        """Ask the scheduler."""
+        return self._scheduler.strands(pods)
