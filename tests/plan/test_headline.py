@@ -481,6 +481,24 @@ def test_what_a_change_brings_about_later_is_listed_below_the_first_line() -> No
     )
 
 
+def test_a_comment_states_each_finding_once() -> None:
+    """The notes repeated what the list below the first line had stated."""
+    five = [
+        PlanFinding(severity="warning", code="change-of-budgets", message=f"risk {n}")
+        for n in range(5)
+    ]
+    hinted = PlanFinding(
+        severity="warning", code="change-never-disrupts", message="closed", hint="open it"
+    )
+    note = PlanFinding(severity="info", code="catalog", message="types are bundled")
+    plan = a_plan(at_rest=change(1, 3), diagnostics=(*five, hinted, note))
+    for text in (render_markdown(plan), render_text(plan)):
+        for finding in plan.diagnostics:
+            assert text.count(finding.message) == 1, finding.message
+        assert "closed (open it)." in text
+        assert "And 2 more (see the notes)." in text
+
+
 @pytest.mark.parametrize(
     ("pools", "words"),
     [

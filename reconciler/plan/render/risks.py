@@ -6,6 +6,7 @@ from typing import Final
 
 from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.text.quoting import without_backticks
+from reconciler.plan.render.unknown import is_cost_unknown
 from reconciler.plan.value.plan import Plan
 
 _RISKS: Final = (
@@ -48,11 +49,28 @@ _RISKS_OF_FILES: Final = (
 
 def risk_lines(plan: Plan) -> list[str]:
     """Return what the change brings about later (``plan.rest.risks``)."""
-    found = [f for f in plan.diagnostics if f.code in _RISKS or _is_of_change(plan, f)]
-    found.sort(key=lambda f: (*_RISKS, *_RISKS_OF_FILES).index(f.code))
+    found = _risks_of(plan)
     lines = [f"{without_backticks(_risk_phrase(f))}." for f in found[:_RISKS_SHOWN]]
     more = len(found) - _RISKS_SHOWN
     return [*lines, f"And {more} more (see the notes)."] if more > 0 else lines
+
+
+def other_findings(plan: Plan) -> list[PlanFinding]:
+    """Return the findings that the headline does not state, which are the notes."""
+    shown = _risks_of(plan)[:_RISKS_SHOWN]
+    return [finding for finding in plan.diagnostics if finding not in shown]
+
+
+def _risks_of(plan: Plan) -> list[PlanFinding]:
+    """Return the findings that a reviewer must see, the most important first.
+
+    A fleet that changes its region has none: only what the new region costs is known.
+    """
+    is_moved = any(f.code == "region-changed" for f in plan.diagnostics)
+    if is_moved and plan.at_rest is not None and not is_cost_unknown(plan):
+        return []
+    found = [f for f in plan.diagnostics if f.code in _RISKS or _is_of_change(plan, f)]
+    return sorted(found, key=lambda f: (*_RISKS, *_RISKS_OF_FILES).index(f.code))
 
 
 def _is_of_change(plan: Plan, finding: PlanFinding) -> bool:
@@ -68,6 +86,7 @@ def _is_of_change(plan: Plan, finding: PlanFinding) -> bool:
 
 def _risk_phrase(finding: PlanFinding) -> str:
     """Return a message with the field that it is about, if it does not name an object."""
+    text = f"{finding.message} ({finding.hint})" if finding.hint else finding.message
     if finding.code not in _RISKS_OF_FILES or finding.path is None or finding.file is None:
-        return finding.message
-    return f"{finding.file}:{finding.line}: {finding.path.rpartition('.')[2]}: {finding.message}"
+        return text
+    return f"{finding.file}:{finding.line}: {finding.path.rpartition('.')[2]}: {text}"

@@ -16,6 +16,7 @@ from reconciler.model.text.money import (
 )
 from reconciler.observed.isolation import CODE as UNREADABLE_OBJECT
 from reconciler.plan.render.headline import deletes_every_pool
+from reconciler.plan.render.risks import other_findings
 from reconciler.plan.render.unknown import format_vcpu_price, is_cost_unknown
 from reconciler.plan.render.wording import NoteText, note_texts
 from reconciler.plan.value.costs import AtRest, PoolChange, PoolCost, sum_pools
@@ -301,8 +302,11 @@ def _cheapest(side: OfferedTypes) -> str:
 
 
 def notes(plan: Plan) -> Section | None:
-    """Return the findings, most severe first; those of the same kind are one row if many."""
-    found = note_texts(plan.diagnostics)
+    """Return the findings, most severe first; those of the same kind are one row if many.
+
+    What the headline states is not repeated.
+    """
+    found = note_texts(other_findings(plan))
     if not found:
         return None
     clusters = group_similar(found, lambda f: f, lambda f: (f.severity, f.code))
