@@ -387,10 +387,10 @@ def later(before: float, *after: float, **lost: Any) -> NewFleets:
     [
         (change(1, 1, new_nodes=later(1, 1)), "This change has no effect on cost; 4 nodes."),
         (change(1, 3, new_nodes=later(1, 3)), "This change: +$200/month in steady state; 4 nodes."),
-        (change(1, 1, new_nodes=later(1, 2, 4)), "This change has no effect on cost until nodes are replaced, then +$200/month (+$100 to +$300 in 2 runs); 4 nodes."),
-        (change(1, 1, new_nodes=later(1, 2, 4), replaced=4), "This change has no effect on cost until the nodes are next replaced, then +$200/month (+$100 to +$300 in 2 runs); 4 nodes."),
+        (change(1, 1, new_nodes=later(1, 2, 4)), "This change has no effect on cost until nodes are replaced, then +$200/month (estimate, with new nodes for all pods at once: +$100 to +$300 in 2 runs); 4 nodes."),
+        (change(1, 1, new_nodes=later(1, 2, 4), replaced=4), "This change has no effect on cost until the nodes are next replaced, then +$200/month (estimate, with new nodes for all pods at once: +$100 to +$300 in 2 runs); 4 nodes."),
         (change(1, 3, new_nodes=later(1, 1)), "This change: +$200/month in steady state until the nodes are next replaced, then no effect; 4 nodes."),
-        (change(1, 3, new_nodes=later(1, 5)), "This change: +$200/month in steady state until the nodes are next replaced, then +$400/month; 4 nodes."),
+        (change(1, 3, new_nodes=later(1, 5)), "This change: +$200/month in steady state until the nodes are next replaced, then +$400/month (estimate, with new nodes for all pods at once); 4 nodes."),
         (change(1, 2, new_nodes=later(1, 1.5, 2.5)), "This change: +$100/month in steady state; 4 nodes."),
         (change(100, 100, new_nodes=later(100, 100.5)), "This change has no effect on cost; 4 nodes."),
         (change(1, 1, new_nodes=later(1, 0, unschedulable=("a/b",))), "This change has no effect on cost while the present nodes last; 4 nodes; 1 pod becomes unschedulable once its node is gone."),

@@ -44,6 +44,9 @@ CANNOT_SCHEDULE: Final = "cannot be scheduled"
 _NO_EFFECT: Final = "This change has no effect on cost"
 _NO_EFFECT_NOW: Final = "This change has no effect on the cost of the fleet as it is now"
 
+_NEW_NODES: Final = "estimate, with new nodes for all pods at once"
+"""What the cost after the next replacement is: nodes that are replaced one by one may cost less."""
+
 _SHARE_MIN: Final = 0.01
 """The minimum share of the cost of the base from which the cost of later nodes is a fact."""
 
@@ -220,10 +223,12 @@ def _with_later_cost(phrase: str, change: AtRest) -> str:
         return phrase
     if format_hourly(later.low) == format_hourly(later.high) == format_hourly(0):
         return f"{phrase} until the nodes are next replaced, then no effect"
-    amount = f"{format_monthly(later.mean, signed=True)}/month{_interval(later, new.seeds)}"
+    least, most = (format_monthly(end, signed=True) for end in (later.low, later.high))
+    runs = "" if least == most else f": {least} to {most} in {format_count(new.seeds, 'run')}"
+    amount = f"{format_monthly(later.mean, signed=True)}/month ({_NEW_NODES}{runs})"
     if not later.beyond_chance:
-        least, most = (format_monthly(end, signed=True) for end in (later.low, later.high))
-        amount = f"{least} to {most}/month (by chance, in {format_count(new.seeds, 'run')})"
+        runs = f"by chance, in {format_count(new.seeds, 'run')}"
+        amount = f"{least} to {most}/month ({_NEW_NODES}; {runs})"
     if phrase.startswith(_NO_EFFECT) and not change.replaced:
         return f"{phrase} until nodes are replaced, then {amount}"
     return f"{phrase} until the nodes are next replaced, then {amount}"
