@@ -262,7 +262,9 @@ def test_a_change_of_no_effect_is_exactly_zero_with_every_seed(
     found = json.loads(planned(capsys, tmp_path, "-o", "json"))["atRest"]
     assert found["difference"] == {"low": 0, "mean": 0, "high": 0, "beyondChance": False}
     assert (found["perHour"], found["perMonth"]) == (0, 0)
-    assert "This change has no effect on cost; " in planned(capsys, tmp_path)
+    assert "This change has no effect: no object of the fleet changes; " in planned(
+        capsys, tmp_path
+    )
 
 
 def test_the_present_files_have_the_same_figures_in_a_plan_and_in_a_simulation(

@@ -50,6 +50,9 @@ HOUR = 100 / 730
 """USD an hour that are $100 a month."""
 
 
+CHANGED = (Change(kind="NodePool", name="web", op="update"),)
+
+
 def change(before: float, after: float, nodes: tuple[int, int] = (4, 4), **more: Any) -> AtRest:
     """Return a change between two costs, in hundreds of dollars a month."""
     return AtRest(
@@ -86,7 +89,7 @@ def over_runs(*pairs: tuple[float, float]) -> AtRest:
 def test_a_change_begins_with_its_cost_its_nodes_and_what_it_breaks(
     found: AtRest, line: str
 ) -> None:
-    assert headline(a_plan(at_rest=found)) == line
+    assert headline(a_plan(at_rest=found, changes=CHANGED)) == line
 
 
 def test_a_policy_that_forbids_the_change_is_in_the_first_line() -> None:
@@ -111,8 +114,17 @@ def test_pods_that_no_new_node_can_take_are_no_pods_of_a_later_pass() -> None:
     )
 
 
+def test_a_change_of_comments_says_that_no_object_changes() -> None:
+    same = change(1, 1)
+    plan = a_plan(at_rest=same)
+    assert headline(plan) == "This change has no effect: no object of the fleet changes; 4 nodes."
+    unread = PlanFinding(severity="warning", code="change-not-read", message="a chart")
+    unknown = headline(a_plan(at_rest=same, diagnostics=(unread,)))
+    assert unknown == ("This change has no effect on cost; 4 nodes; changed files not included.")
+
+
 def test_pods_that_a_limit_delays_are_not_lost() -> None:
-    plan = a_plan(at_rest=change(1, 1), unschedulable=waiting("LimitsExceeded"))
+    plan = a_plan(at_rest=change(1, 1), unschedulable=waiting("LimitsExceeded"), changes=CHANGED)
     assert headline(plan) == "This change has no effect on cost; 4 nodes."
 
 
@@ -399,7 +411,7 @@ def later(before: float, *after: float, **lost: Any) -> NewFleets:
 def test_what_later_nodes_cost_is_stated_where_it_is_another_amount(
     found: AtRest, line: str
 ) -> None:
-    assert headline(a_plan(at_rest=found)) == line
+    assert headline(a_plan(at_rest=found, changes=CHANGED)) == line
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,8 @@ from reconciler.plan.value.ranges import CostDifference
 CANNOT_SCHEDULE: Final = "cannot be scheduled"
 
 _NO_EFFECT: Final = "This change has no effect on cost"
+_NOTHING_CHANGES: Final = "This change has no effect: no object of the fleet changes"
+"""That of a change of comments or documents."""
 _NO_EFFECT_NOW: Final = "This change has no effect on the cost of the fleet as it is now"
 
 _NEW_NODES: Final = "estimate, with new nodes for all pods at once"
@@ -82,6 +84,8 @@ def _change_facts(plan: Plan) -> list[str]:
         ),
         change,
     ) + _prices_phrase(plan)
+    if cost == _NO_EFFECT and changes_nothing(plan) and not has_unread_files(plan):
+        cost = _NOTHING_CHANGES
     if any(finding.code == "fleet-removed" for finding in plan.diagnostics):
         cost = cost.replace("This change: ", "This change removes the fleet: ", 1)
     return [
@@ -103,7 +107,7 @@ def _unknown_facts(plan: Plan, change: AtRest) -> list[str]:
     if changes_nothing(plan):
         if has_unread_files(plan):
             return ["Effect of this change unknown: it only changes what a plan does not read"]
-        return ["This change has no effect: no object of the fleet changes"]
+        return [_NOTHING_CHANGES]
     unknown = f"Cost unknown: {unknown_cost_reason(plan)}"
     if is_new_fleet(plan):
         unknown = f"New fleet of unknown cost: {unknown_cost_reason(plan)}"
