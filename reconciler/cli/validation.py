@@ -50,6 +50,7 @@ def validate_fleet(request: ValidateRequest) -> ValidationResult:
     """Return every finding on the files of a fleet."""
     from reconciler.adapters.git.source import read_checked_folder
     from reconciler.assembly.inputs.checking import check_context, check_files
+    from reconciler.assembly.inputs.folder import with_place_of_nodes
     from reconciler.assembly.inputs.manifests import leaving_objects, with_manifests
     from reconciler.assembly.inputs.rendering import expanded_folder
     from reconciler.cli.output import findings
@@ -72,6 +73,7 @@ def validate_fleet(request: ValidateRequest) -> ValidationResult:
     fleet, diagnostics = check_files(
         context, files, refused, allow_empty=request.allow_empty, leaving=leaving
     )
+    diagnostics = with_place_of_nodes(diagnostics, request.path)
     if fixes is not None:
         _print_fixes(fixes, sys.stdout if request.output == "text" else sys.stderr)
     is_valid = findings.is_valid(diagnostics)

@@ -31,8 +31,9 @@ def findings_to_report(diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, .
 
     Errors come before warnings if there are too many: an omitted error would let an invalid fleet
     pass. Many files that are not objects, as in the repository of an application, are one finding.
+    An object that is read from several places has each finding once.
     """
-    diagnostics = _with_others_as_one(diagnostics)
+    diagnostics = _with_others_as_one(list(dict.fromkeys(diagnostics)))
     if len(diagnostics) <= FINDINGS_MAX:
         return tuple(sorted(diagnostics, key=lambda d: d.order))
     ranked = sorted(diagnostics, key=lambda d: (d.severity is not Severity.ERROR, d.order))

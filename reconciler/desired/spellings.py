@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from reconciler.model.diagnostics import Severity
-from reconciler.model.json import JsonDict, as_list
+from reconciler.model.json import JsonDict, as_list, as_text
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
 from reconciler.source.schema import value_at
@@ -26,6 +26,14 @@ _SELECTORS: Final = {
     "securityGroupSelector": "securityGroupSelectorTerms",
     "amiSelector": "amiSelectorTerms",
 }
+_ALIASES: Final = {
+    "AL2": "al2@latest",
+    "AL2023": "al2023@latest",
+    "Bottlerocket": "bottlerocket@latest",
+    "Windows2019": "windows2019@latest",
+    "Windows2022": "windows2022@latest",
+}
+"""The images that a family selected before v1."""
 _ANNOTATIONS: Final = {
     "karpenter.sh/do-not-evict": "karpenter.sh/do-not-disrupt",
     "karpenter.sh/do-not-consolidate": "karpenter.sh/do-not-disrupt",
@@ -191,6 +199,12 @@ def _node_class(data: dict[str, object]) -> Iterator[Finding]:
         if old in spec:
             hint = f"write {new}: [{{tags: {{…}}}}]"
             yield _old_finding(("spec", old), f"is now {new}, a list of terms", hint, ("spec", new))
+    alias = _ALIASES.get(as_text(spec.get("amiFamily")))
+    if alias and not spec.keys() & {"amiSelectorTerms", "amiSelector"}:
+        message = "no longer selects an image alone"
+        hint = f"write amiSelectorTerms: [{{alias: {alias}}}]"
+        selector: Pointer = ("spec", "amiSelectorTerms")
+        yield _old_finding(("spec", "amiFamily"), message, hint, selector)
     if spec.get("amiFamily") == "Ubuntu":
         hint = "write Custom, and select the image by id, name or tags"
         yield _old_finding(("spec", "amiFamily"), "Ubuntu was removed in v1", hint)

@@ -166,6 +166,17 @@ def test_patterns_choose_the_files_of_a_folder(
     assert taken().keys() == {"NodePool general", "EC2NodeClass default"}
 
 
+def test_files_that_an_application_does_not_include_are_read_if_their_folder_has_none_of_it(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is often that of another repository, whose top folder is also called ``.``."""
+    directory = "directory: {recurse: true, include: '{buckets/*/bucket,apps/web}.yaml'}"
+    write(work, {"app.yaml": application(f"source: {{repoURL: x, path: ., {directory}}}\n")})
+    write(work, {"nodes/all.yaml": f"{POOL}---\n{CLASS}", "apps/web.yaml": WEB})
+    write(work, {"apps/other.yaml": WEB.replace("name: web,", "name: other,")})
+    assert pods(plan(".", capsys)) == 1
+
+
 @pytest.mark.parametrize(
     ("path", "include", "exclude", "expected"),
     [

@@ -263,10 +263,9 @@ class _Expansion:
         if file.path in _ENTRY_FILES:
             return False
         path = posixpath.normpath(posixpath.join(self.below, file.path))
-        if path in self.used and not has_objects(file):
-            return True
+        is_used = path in self.used and not has_objects(file)
         is_in_whole = "." in self.consumed or self._is_consumed(path)
-        return is_in_whole or (posixpath.dirname(path) or ".") in self.flat
+        return is_used or is_in_whole or (posixpath.dirname(path) or ".") in self.flat
 
     def _gitops_of(self, files: Sequence[SourceFile]) -> list[Rendering]:
         """Return the renderings that objects of Flux and Argo CD in these files ask for."""
@@ -321,10 +320,9 @@ class _Expansion:
         try:
             self.made_so_far.add_source(self.tree)
             tool = rendering.tool or self._tool_of(rendering)
-            if rendering.by and tool is Tool.FILES and not rendering.is_recursive:
-                self.flat.add(rendering.folder)
-            elif rendering.by:
-                self.consumed.append(rendering.folder)
+            is_flat = tool is Tool.FILES and not rendering.is_recursive
+            if rendering.by and not (tool is Tool.FILES and rendering.include):
+                (self.flat.add if is_flat else self.consumed.append)(rendering.folder)
             match tool:
                 case Tool.FILES:
                     made = self._plain_files(rendering)
@@ -360,6 +358,8 @@ class _Expansion:
                 inner.append(folder)
             text = substitute(content, rendering.substitutions)
             found.append((path, namespaced_file(self._shown(path), text, rendering.namespace)))
+        if rendering.by and rendering.include:  # other folders are not known to be left out
+            self.flat.update(posixpath.dirname(path) or "." for path, _ in found)
         for folder in sorted(inner):
             if not any(folder.startswith(f"{other}/") for other in inner):
                 self._render_all([replace(rendering, folder=folder, by=rendering.by or "nested")])

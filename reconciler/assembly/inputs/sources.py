@@ -12,6 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.assembly.inputs import operatorfile
 from reconciler.assembly.inputs.files import clones_folder
+from reconciler.assembly.inputs.folder import (
+    migration_advice,
+    read_fleet_source,
+    with_place_of_nodes,
+)
 from reconciler.assembly.inputs.manifests import leaving_objects, with_manifests
 from reconciler.desired.sources.requested import Purpose, RenderOptions
 from reconciler.desired.sources.unread import LEFT_OUT, ReadBefore, read_before
@@ -60,7 +65,7 @@ class SourceFiles(NamedTuple):
     """The files of a revision, what was refused among them, and which revision it is.
 
     ``karpenter`` is the release of Karpenter that the user states in place of the files, and
-    ``manifests`` are the files that the user passed by name.
+    ``manifests`` are the files that the user passed by name. ``folder`` is that on disk, if any.
     ``known`` are the values of placeholders that the operator's settings give. ``committed_at`` is
     the time of the commit, None unless the request takes its time from there. ``title`` is its
     subject with its author, empty where the commit was not read.
@@ -74,6 +79,7 @@ class SourceFiles(NamedTuple):
     committed_at: datetime | None = None
     title: str = ""
     manifests: tuple[str, ...] = ()
+    folder: str = ""
 
 
 def read_source(request: FleetRequest) -> SourceFiles:
@@ -86,7 +92,6 @@ def read_source(request: FleetRequest) -> SourceFiles:
     from reconciler.adapters.git.source import (
         WorkingTree,
         expand_folder,
-        read,
         read_working_tree,
     )
     from reconciler.assembly.inputs.rendering import expansion
@@ -103,8 +108,7 @@ def read_source(request: FleetRequest) -> SourceFiles:
         if not request.is_instead:
             found = expand_folder(found, source.path, expand)
     else:
-        found = read(source, expand)
-
+        found = read_fleet_source(source, expand)
     inputs = with_manifests(
         found.files, found.diagnostics, request.manifests, is_instead=request.is_instead
     )
@@ -123,6 +127,7 @@ def read_source(request: FleetRequest) -> SourceFiles:
         _commit_time(request, at),
         at.title,
         tuple(request.manifests),
+        source.path if isinstance(source, WorkingTree) else "",
     )
 
 
@@ -321,6 +326,8 @@ def read_desired(
         known=source.known,
         leaving=leaving_objects(source.files, source.manifests),
     )
+    if source.folder:
+        findings = with_place_of_nodes(findings, source.folder)
     return fleet, without_errors(findings, _advice(source, fleet, findings))
 
 
@@ -332,7 +339,9 @@ def _advice(source: SourceFiles, fleet: Fleet, findings: Sequence[Diagnostic]) -
     unset = next((found for found in findings if found.code == "unset-values"), None)
     if unset is not None:
         return f"{unset.message}: {unset.hint}"
-    return _folder_advice(source, fleet, findings)
+    return _folder_advice(source, fleet, findings) or migration_advice(
+        source.files, source.folder, findings
+    )
 
 
 def _folder_of_pools(source: SourceFiles, fleet: Fleet) -> str:
