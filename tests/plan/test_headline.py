@@ -92,6 +92,14 @@ def test_a_change_begins_with_its_cost_its_nodes_and_what_it_breaks(
     assert headline(a_plan(at_rest=found, changes=CHANGED)) == line
 
 
+def test_list_prices_of_a_valuation_are_those_of_the_present_nodes() -> None:
+    """New nodes may be of other types, which AWS bills otherwise."""
+    finding = PlanFinding(severity="info", code="change-of-overlay", message="m")
+    found = change(1, 1, new_nodes=later(1, 2), list_costs=ListCosts(before=HOUR, after=HOUR))
+    line = headline(a_plan(at_rest=found, changes=CHANGED, diagnostics=(finding,)))
+    assert "no effect at list prices while the present nodes last; 4 nodes." in line
+
+
 def test_a_policy_that_forbids_the_change_is_in_the_first_line() -> None:
     policy = JudgedPolicy(name="cap", severity="error", result="failed", source="base")
     plan = a_plan(at_rest=change(1, 3), policies=(policy,))

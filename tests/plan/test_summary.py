@@ -98,16 +98,18 @@ def test_reasons_that_differ_only_in_a_pod_of_a_workload_are_one() -> None:
 
 
 def test_every_reason_of_several_pods_is_about_several() -> None:
-    reasons = (
-        "does not tolerate the taint a=b:NoSchedule; does not tolerate the taint c=d:NoSchedule"
-    )
+    reasons = "does not tolerate the taint a=b:NoSchedule; requires the label team"
     line = stuck(
         *(f"not all pods would schedule, web/api-{number} => {reasons}" for number in range(2))
     )
     assert line.endswith(
-        "web/api-* do not tolerate the taint a=b:NoSchedule; do not tolerate the taint "
-        "c=d:NoSchedule."
+        "web/api-* do not tolerate the taint a=b:NoSchedule; require the label team."
     )
+
+
+def test_a_reason_about_a_pod_follows_its_name() -> None:
+    line = stuck("not all pods would schedule, a/b-0 => requires the label team; no room")
+    assert line.endswith("a/b-* requires the label team; no room.")
 
 
 def test_the_pods_of_a_file_and_those_that_replace_them_are_one_workload() -> None:

@@ -75,15 +75,14 @@ def _change_facts(plan: Plan) -> list[str]:
         return _region_facts(change)
     if deletes_every_pool(plan):
         return _emptied_facts(plan, change)
-    cost = _with_later_cost(
-        _cost_phrase(
-            change,
-            has_backtest=plan.backtest is not None,
-            limit=_limit_phrase(plan),
-            ends=bool(stranded_pods(plan)) and not change.newly_unschedulable,
-        ),
+    present = _cost_phrase(
         change,
-    ) + _prices_phrase(plan)
+        has_backtest=plan.backtest is not None,
+        limit=_limit_phrase(plan),
+        ends=bool(stranded_pods(plan)) and not change.newly_unschedulable,
+    )
+    cost = _with_later_cost(present, change)
+    cost += _prices_phrase(plan, ends=cost != present)
     if cost == _NO_EFFECT and changes_nothing(plan) and not has_unread_files(plan):
         cost = _NOTHING_CHANGES
     if any(finding.code == "fleet-removed" for finding in plan.diagnostics):
@@ -166,8 +165,11 @@ def _budget_facts(plan: Plan) -> list[str]:
     ]
 
 
-def _prices_phrase(plan: Plan) -> str:
-    """Return what AWS bills, if the change is one of NodeOverlays, which only value nodes."""
+def _prices_phrase(plan: Plan, *, ends: bool = False) -> str:
+    """Return what AWS bills, if the change is one of NodeOverlays, which only value nodes.
+
+    ``ends`` is whether that holds for the present nodes alone: new ones may be of other types.
+    """
     if not any(finding.code == "change-of-overlay" for finding in plan.diagnostics):
         return ""
     known = plan.at_rest.list_costs if plan.at_rest is not None else None
@@ -175,7 +177,8 @@ def _prices_phrase(plan: Plan) -> str:
         return ", as valued by NodeOverlays and not as billed"
     difference = format_monthly(known.after - known.before, signed=True)
     billed = "no effect" if difference == format_monthly(0) else f"about {difference}/month"
-    return f", as valued by NodeOverlays; {billed} at list prices"
+    lasts = " while the present nodes last" if ends else ""
+    return f", as valued by NodeOverlays; {billed} at list prices{lasts}"
 
 
 def _region_facts(change: AtRest) -> list[str]:

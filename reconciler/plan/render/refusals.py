@@ -17,8 +17,10 @@ REASON_WIDTH: Final = 300
 """The maximum characters of the reason of a pod."""
 _NAMED: Final = 3
 
-_WITHOUT_SUBJECT: Final = re.compile(r"(?:^|(?<=; ))does not\b")
+_WITHOUT_SUBJECT: Final = re.compile(r"(?:^|(?<=; ))(does not|requires)\b")
 """Each reason that is about the pods: there is one for each NodePool."""
+
+_PLURALS: Final = {"does not": "do not", "requires": "require"}
 
 _PLACELESS: Final = re.compile(r"(?:^|, )([a-z0-9.-]+/[a-z0-9.-]+) => ")
 """The beginning of the reason of one pod in Karpenter's message."""
@@ -98,9 +100,10 @@ def pods_without_place(messages: Iterable[str]) -> list[str]:
 def _as_predicate(why: str, *, is_plural: bool) -> str:
     """Return a reason with the pods before it as its subject, if it has none of its own."""
     shown = truncate(why, REASON_WIDTH)
+    begin = " " if _WITHOUT_SUBJECT.match(shown) else ": "
     if is_plural:
-        shown = _WITHOUT_SUBJECT.sub("do not", shown)
-    return f" {shown}" if shown.startswith(("does not", "do not")) else f": {shown}"
+        shown = _WITHOUT_SUBJECT.sub(lambda verb: _PLURALS[verb[1]], shown)
+    return f"{begin}{shown}"
 
 
 def _workloads_of(pods: Iterable[str]) -> Sequence[str]:
