@@ -231,3 +231,17 @@ def test_a_tool_that_many_sources_lack_is_named_once(
     assert found["file"] == "charts/a/Chart.yaml"
     named = "5 sources have to be rendered: charts/a, charts/b, charts/c and 2 more"
     assert found["message"] == f"helm is not installed or not on PATH, and {named}"
+
+
+def test_sources_in_folders_named_like_a_sentence_are_counted_one_by_one(
+    work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folders were read from the messages, so a comma in a name made another tool of it."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("RECONCILER_HELM", raising=False)
+    for name in ("a, and b", "c"):
+        write(work, below(f"charts/{name}", WITHOUT_VALUES))
+    write(work, NODES)
+    (found,) = findings(".", capsys)
+    named = "2 sources have to be rendered: charts/a, and b, charts/c"
+    assert found["message"] == f"helm is not installed or not on PATH, and {named}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.desired.fleet import SourceFile
-from reconciler.desired.sources import kustomization
+from reconciler.desired.sources import kustomization, unread
 from reconciler.desired.sources.chart import (
     CHART,
     chart_files,
@@ -45,12 +45,7 @@ from reconciler.desired.sources.requested import (
 )
 from reconciler.desired.sources.substitution import substitute
 from reconciler.desired.sources.tree import OutsideTreeError, Tree, TreeLimitError, manifests_in
-from reconciler.desired.sources.unread import (
-    AMBIGUOUS_WORKLOADS,
-    FailedSource,
-    left_out,
-    makes_nodes,
-)
+from reconciler.desired.sources.unread import AMBIGUOUS_WORKLOADS, FailedSource, makes_nodes
 from reconciler.desired.sources.work import Made, MeteredTree
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
@@ -159,7 +154,7 @@ def expand(
     found = expanded.run()
     if options.purpose is Purpose.TAKE_OVER or detected.is_stated:
         return found
-    findings = left_out(found.findings, expanded.failed, found.files, options.purpose)
+    findings = unread.left_out(found.findings, expanded.failed, found.files, options.purpose)
     return replace(found, findings=findings)
 
 
@@ -469,13 +464,15 @@ class _Expansion:
             code = "missing-tool" if error.is_missing else "render-failed"
             at = place_in_message(error.message, build.files, build.folder, chart)
             where = place if at is None else replace(at, file=self._shown(at.file))
-            message = f"`{command}` failed: {error.message}"
+            message, folders = f"`{command}` failed: {error.message}", tuple[str, ...]()
             if error.is_missing:
-                message = f"{error.message}, and {self._shown(build.folder)} has to be rendered"
+                folders = (self._shown(build.folder),)
+                message = f"{error.message}{unread.needed_by(folders)}"
             remedy = error.remedy or "correct it; `kustomize build` shows the same error"
             if build.tool is Tool.HELM and not error.remedy:
                 remedy = missing_values(build.files, build.folder)
-            self.findings.append(Diagnostic(Severity.ERROR, code, message, where, hint=remedy))
+            found = Diagnostic(Severity.ERROR, code, message, where, hint=remedy, folders=folders)
+            self.findings.append(found)
             return None
 
     def _rendered(

@@ -32,7 +32,6 @@ UNREAD_OBJECT: Final = "unread-object"
 AMBIGUOUS_WORKLOADS: Final = "ambiguous-workloads"
 LEFT_OUT: Final = frozenset({UNREAD, UNREAD_OBJECT, AMBIGUOUS_WORKLOADS, DUPLICATE_WORKLOAD})
 """Findings on what a plan is without: it can be made, but not acted on."""
-_HAS_TO_BE_RENDERED: Final = re.compile(r"(.*), and (.*) has to be rendered")
 _NAMED: Final = 3
 _NOT_OF_SOURCE: Final = frozenset({"missing-tool", "outside-source", "too-large"})
 """Errors about this machine, or about what a source may refer to and its size."""
@@ -93,23 +92,28 @@ def left_out(
     return (*every, *dict.fromkeys(_warnings(optional, replaced)))
 
 
+def needed_by(folders: Sequence[str]) -> str:
+    """Return the end of a finding on a tool that sources in these folders need."""
+    if folders[1:]:
+        shown = format_list(folders, _NAMED)
+        return f", and {len(folders)} sources have to be rendered: {shown}"
+    return f", and {folders[0]} has to be rendered"
+
+
 def _with_each_tool_once(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
     """Return the findings, with one for all sources that lack the same tool."""
     kept: list[Diagnostic] = []
-    lacking: dict[tuple[str, str], list[tuple[str, Diagnostic]]] = {}
+    lacking: dict[tuple[str, str], list[Diagnostic]] = {}
     for finding in findings:
-        what = _HAS_TO_BE_RENDERED.fullmatch(finding.message)
-        if finding.code == "missing-tool" and what is not None:
-            lacking.setdefault((what[1], finding.hint), []).append((what[2], finding))
+        if finding.code == "missing-tool":
+            tool = finding.message.removesuffix(needed_by(finding.folders))
+            lacking.setdefault((tool, finding.hint), []).append(finding)
         else:
             kept.append(finding)
     for (tool, _), found in lacking.items():
-        folders = list(dict.fromkeys(folder for folder, _ in found))
-        first = min((finding for _, finding in found), key=lambda d: d.order)
-        if folders[1:]:
-            named = f"{len(folders)} sources have to be rendered: {format_list(folders, _NAMED)}"
-            first = replace(first, message=f"{tool}, and {named}")
-        kept.append(first)
+        folders = tuple(dict.fromkeys(folder for one in found for folder in one.folders))
+        first = min(found, key=lambda d: d.order)
+        kept.append(replace(first, message=f"{tool}{needed_by(folders)}", folders=folders))
     return kept
 
 
