@@ -308,7 +308,11 @@ class _CohortPlacement:
                 yield index
 
     def _candidates(self, view: CohortView) -> Iterator[int]:
-        """Yield the nodes that may suit the cohort and have room, in order."""
+        """Yield the nodes that may suit the cohort and have room, in order.
+
+        Those that a rule closes for the rest of the pass count as checks, and nothing else of them
+        is read: each of a tenant's pods may repel the others from its node.
+        """
         use, step, shape = self.placement_pass.nodes, view.stage.step, self.shape
         mask = use.open & use.nodes.suitable_nodes(step.demand, step.tolerations)
         if self.cohort.guarded:
@@ -316,9 +320,13 @@ class _CohortPlacement:
         if not mask:
             return
         cpu, memory, enough_cpu, enough_memory = use.cpu, use.memory, shape.cpu, shape.memory
+        rows, checks, closes = use.nodes.rows, view.stage.host_checks, bool(view.stage.closing)
         for i in iterate_members(mask & use.nodes.nodes_with_room(shape)):
             if cpu[i] >= enough_cpu and memory[i] >= enough_memory:
-                yield i
+                if closes and view.is_closed(rows[i].host):
+                    self._checks += checks
+                else:
+                    yield i
 
     def _allowed_nodes(self, view: CohortView) -> int:
         """Return the nodes in open domains from which the volumes are reachable."""

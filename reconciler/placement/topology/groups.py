@@ -293,16 +293,28 @@ class Topology:
 
     def _group_alike(self, rule: Rule) -> Group:
         """Return the group of the rules that have the same counts, or a new one."""
-        selected, pairs = self._kinds.selected_by(rule), rule.selector.pairs
         if rule.inverse:
-            counts, same = dict(self._census.repelling_rules.get(rule, {})), None
-        else:
-            counts = self._census.counts(rule)
-            same = frozenset(counts.items())
-        # labels that nothing has leave no domain, whatever they are called
-        label = rule.key if not rule.inverse or self._may_have(rule) else ""
+            return self._repelling_group(rule, dict(self._census.repelling_rules.get(rule, {})))
+        counts = self._census.counts(rule)
         nodes = (rule.node_filter, rule.tolerations)
-        key = (rule.kind, label, rule.inverse, *nodes, selected, pairs[:1], same)
+        return self._group_at(
+            (rule.kind, rule.key, *nodes, frozenset(counts.items())), rule, counts
+        )
+
+    def _repelling_group(self, rule: Rule, counts: dict[str, int]) -> Group:
+        """Return the group of the rules that repel the same pods by the same label.
+
+        Labels that nothing has leave no domain, whatever they are called.
+        """
+        return self._group_at((rule.kind, self._label_of(rule)), rule, counts)
+
+    def _label_of(self, rule: Rule) -> str:
+        return rule.key if self._may_have(rule) else ""
+
+    def _group_at(self, alike: tuple[object, ...], rule: Rule, counts: dict[str, int]) -> Group:
+        """Return the group of a rule, with the others that are ``alike`` and select the same."""
+        selected, pairs = self._kinds.selected_by(rule), rule.selector.pairs
+        key = (rule.inverse, *alike, selected, pairs[:1])
         known = self._alike.get(key)
         if known is None:
             known = self._alike[key] = self._new_group(rule, counts)
@@ -374,10 +386,24 @@ class Topology:
         return found
 
     def add_running_repellers(self) -> None:
-        """Add the required anti-affinity of running pods that repels some of the pods to place."""
+        """Add the required anti-affinity of running pods that repels some of the pods to place.
+
+        There may be as many such rules as pods, so the counts of equal ones are added up first.
+        """
+        running = self._census.repelling_rules
+        alike: dict[tuple[str, int, Sequence[tuple[str, str]]], list[Rule]] = {}
         for rule in self._census.distinct_repelling_rules:
-            if self._kinds.selected_by(rule):
-                self.group(rule)
+            selected = self._kinds.selected_by(rule)
+            if selected:
+                key = (self._label_of(rule), selected, rule.selector.pairs[:1])
+                alike.setdefault(key, []).append(rule)
+        for rules in alike.values():
+            counts: dict[str, int] = {}
+            for rule in rules:
+                for domain, count in running[rule].items():
+                    counts[domain] = counts.get(domain, 0) + count
+            group = self._repelling_group(rules[0], counts)
+            self._groups.update(dict.fromkeys(rules, group))
 
     def snapshot(self) -> list[dict[str, int]]:
         """Return the current counts of all groups, for ``restore``."""
