@@ -370,6 +370,18 @@ def test_without_pods_a_lower_limit_and_a_new_taint_are_named() -> None:
     assert "change-adds-taint" not in risks([tainted], [tainted])
 
 
+def test_a_lower_limit_that_the_nodes_nearly_use_is_named() -> None:
+    """It had no effect on cost, and the next pod of an autoscaler had no node."""
+    wide, tight, low = (pool(limits={"cpu": n, "memory": "1Ti"}) for n in ("200", "9", "40"))
+    found = risks([wide, WEB], [tight, WEB])
+    assert found["change-leaves-little-room"] == (
+        "NodePool web: its limits are lower, and its nodes use 8 of 9 cpu in steady state: more "
+        "pods may have no node"
+    )
+    for base, head in ((wide, low), (tight, wide), (tight, tight)):
+        assert "change-leaves-little-room" not in risks([base, WEB], [head, WEB])
+
+
 def of_architecture(*names: str) -> dict[str, Any]:
     """Return the NodePool ``web`` for these architectures of the catalog below."""
     wanted = {"key": "kubernetes.io/arch", "operator": "In", "values": [*names]}

@@ -25,6 +25,7 @@ _RISKS: Final = (
     "change-of-spot-types",
     "change-adds-taint",
     "change-lowers-limit",
+    "change-leaves-little-room",
     "change-follows-images",
     "change-expires-earlier",
     "change-of-grace-period",

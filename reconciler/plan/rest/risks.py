@@ -20,6 +20,7 @@ from reconciler.model.karpenter.nodepool import WHEN_EMPTY, NodePool
 from reconciler.model.kubernetes.cluster import PodDisruptionBudget
 from reconciler.model.kubernetes.eviction import desired_healthy
 from reconciler.model.kubernetes.taint import repelling_taints
+from reconciler.model.resources import Resources, add_resources, format_resources
 from reconciler.model.settings import FeatureGate
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.money import format_monthly
@@ -28,8 +29,10 @@ from reconciler.plan.make.inputs import Inputs, RevisionPair
 from reconciler.plan.render.windows import closed_times, disruption_rules
 from reconciler.plan.render.wording import format_words
 from reconciler.plan.rest.requested import OBSERVED, unread_workloads
-from reconciler.plan.value.costs import AtRest, ListCosts, PoolAtRest
+from reconciler.plan.value.costs import AtRest, ListCosts, PoolAtRest, PoolChange
 
+_FULL: Final = 0.8
+"""The share of a lower limit from which its use is named."""
 _MANY: Final = 100
 """A budget that allows none of this many nodes allows none at all."""
 
@@ -49,7 +52,7 @@ def risks_of(
         *_other_grace_periods(pools),
         *_later_consolidation(pools),
         *_untolerated_taints(pools, cluster),
-        *_lower_limits(pools, cluster),
+        *_lower_limits(pools, change, pair.head),
         *_blocked_evictions(pair),
         *_moving_aliases(pair),
         *(_overlay_prices(changes, change) if _values_nodes(pair) else ()),
@@ -266,25 +269,49 @@ def _untolerated_taints(
         )
 
 
-def _lower_limits(pools: Iterable[_ChangedPool], cluster: ClusterState) -> Iterator[PlanFinding]:
-    """Yield the NodePools whose limits are lower, where no pods show whether that matters."""
-    if cluster.pods:
-        return
+def _lower_limits(
+    pools: Iterable[_ChangedPool], change: AtRest, inputs: Inputs
+) -> Iterator[PlanFinding]:
+    """Yield the NodePools whose limits are lower, where no pods show whether that matters.
+
+    With pods, those whose nodes use nearly all of a limit: it keeps more pods from having a node.
+    """
     for pool in pools:
         limits, known = pool.after.spec.limits, pool.before.spec.limits
-        lower = [
-            f"{name} {limits[name]} ({known.get(name, 'no limit')} before)"
-            for name, amount in sorted(pool.after.limits().items())
-            if name not in known or amount < pool.before.limits()[name]
-        ]
-        if lower:
+        amounts, before = pool.after.limits(), pool.before.limits()
+        lower = [n for n, amount in sorted(amounts.items()) if amount < before.get(n, amount + 1)]
+        if lower and not inputs.cluster.pods:
+            changed = [f"{n} {limits[n]} ({known.get(n, 'no limit')} before)" for n in lower]
             yield pool.finding(
                 "info",
                 code="change-lowers-limit",
                 path="spec.limits",
-                what=f"its limits are lower, {format_words(lower)}: no node is launched above "
+                what=f"its limits are lower, {format_words(changed)}: no node is launched above "
                 "them, and which pods have no node then is not known",
             )
+        used = _capacity_of(change.by_node_pool.get(pool.after.name), inputs.catalog)
+        shown = format_resources({n: used[n] for n in lower if n in used})
+        full = [f"{shown[n]} of {limits[n]} {n}" for n in shown if used[n] >= _FULL * amounts[n]]
+        if full:
+            yield pool.finding(
+                "info",
+                code="change-leaves-little-room",
+                path="spec.limits",
+                what="its limits are lower, and its nodes use "
+                f"{format_words(full)} in steady state: more pods may have no node",
+            )
+
+
+def _capacity_of(pool: PoolChange | None, catalog: Catalog) -> Resources:
+    """Return the capacity of the nodes of a NodePool after a change, empty if it is not known."""
+    types = pool.after.types if pool is not None else {}
+    kinds = {name: catalog.get(name.partition(" ")[0]) for name in types}
+    known = [(kind.capacity, types[name]) for name, kind in kinds.items() if kind is not None]
+    if len(known) < len(kinds):
+        return {}
+    return add_resources(
+        *({n: a * count for n, a in capacity.items()} for capacity, count in known)
+    )
 
 
 def _is_closed(pool: NodePool, inputs: Inputs) -> bool:
