@@ -717,7 +717,7 @@ def test_zones_that_only_one_revision_requires_tell_the_region_of_both(
     assert catalog.endswith("eu-west-1")
     unstated = (
         "This change removes the last zone that tells the region: it is compared in eu-west-1, but "
-        "later plans take us-east-1."
+        "later plans take us-east-1 (write 'aws: {region: eu-west-1}' into reconciler.yaml)."
     )
     assert (unstated in found["summary"]["text"]) is removes
 
@@ -737,7 +737,10 @@ def test_changed_files_that_objects_may_be_made_from_are_named(
     file.write_text("after")
     commit_all(repository)
     found = json.loads(plan("-o", "json", "--base", "HEAD~1").out)
-    line = f'"{path}" changes, which no plan reads: objects that are made from it are not included.'
+    line = (
+        f'"{path}" changes, which no plan reads: objects that are made from it are not included '
+        "(pass the objects that it renders with -f)."
+    )
     first, *lines = found["summary"]["text"]
     assert (line in lines) is is_named
     assert first.endswith("; changed files not included.") is is_named
