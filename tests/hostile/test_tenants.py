@@ -250,6 +250,22 @@ def test_running_pods_that_repel_each_other_add_little_to_each_simulated_removal
     assert (calls(400) - calls(100)) / 300 < 38
 
 
+@attack(Threat.EXHAUSTION, "one pod that repels all others by a label that no node has")
+@pytest.mark.parametrize("runs", [False, True], ids=["waiting", "running"])
+def test_a_rule_over_a_label_that_no_node_has_repels_nobody(
+    runs: bool, command: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guard: ``Topology._index``: kube-scheduler ignores the rule, Karpenter places nobody."""
+    crowd = repelling_everywhere(1, 1)
+    crowd[-1]["spec"]["affinity"]["podAntiAffinity"][REQUIRED][0]["topologyKey"] = "team/none"
+    if not runs:
+        del crowd[-1]["spec"]["nodeName"]
+    other = in_namespace("shop", [a_pod("other", "1")])
+    assert main(command(["plan", "--output=json"], [*crowd, *other])) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert "shop/other" not in [pod["pod"] for pod in plan["unschedulable"]]
+
+
 FAR_BEYOND = (
     "follows another, by host",
     "one pod: n rules",

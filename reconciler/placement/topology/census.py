@@ -34,6 +34,9 @@ from reconciler.placement.work import StandingRules
 class Universe:
     """The domains in which the NodePools can launch a node for a pod."""
 
+    repels_by_unknown_labels = False
+    """Whether the anti-affinity of a pod over a label that no node has repels those it selects."""
+
     def __init__(self, templates: Iterable[PoolTemplate], demands: Demands) -> None:
         self._templates = [template for template in templates if template.types]
         self._demands = demands
@@ -95,6 +98,8 @@ class KarpenterUniverse(Universe):
 
     It asks neither what the pod may use, nor whether anything can be launched there.
     """
+
+    repels_by_unknown_labels = True
 
     def _find_domains(
         self,

@@ -328,10 +328,11 @@ class Topology:
     def _index(self, group: Group, pairs: Sequence[tuple[str, str]], selected: int) -> None:
         """Make a group known to the pods that it may select: by a label or by their namespace.
 
-        Pods never count in a group that separates them by a label that no node has.
+        A group that separates pods by a label that no node has neither counts nor repels any, as in
+        kube-scheduler: a tenant's pod could repel those of all others. In Karpenter it repels them.
         """
-        is_apart = group.kind is RuleKind.ANTI_AFFINITY and not group.rule.inverse
-        if is_apart and not self.may_count(group):
+        is_kept = group.rule.inverse and self._universe.repels_by_unknown_labels
+        if group.kind is RuleKind.ANTI_AFFINITY and not self.may_count(group) and not is_kept:
             return
         if pairs:
             self._by_pair.setdefault(pairs[0], []).append(group)
