@@ -122,10 +122,10 @@ def test_the_pages_are_usable_by_keyboard_alone(dashboard: str, window: Window) 
     assert page.url.endswith("#main")
     page.goto(dashboard)
     reached = []
-    for _ in range(5):
+    for _ in range(6):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.textContent"))
-    assert reached[1:] == ["Overview", "Nodes", "History", "Events"]
+    assert reached[1:] == ["Overview", "Nodes", "Costs", "History", "Events"]
     page.keyboard.press("Shift+Tab")
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="History").wait_for()

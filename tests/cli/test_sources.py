@@ -332,7 +332,8 @@ def test_an_error_elsewhere_names_the_folder_of_the_nodepools(
     advice = "; all NodePools are in clusters/blue, which can be passed as PATH"
     fleet = {"clusters/blue/pools/all.yaml": POOL, "clusters/blue/class.yaml": CLASS}
     write(work, fleet | {"clusters/blue/spot.yaml": POOL.replace("general", "spot")})
-    write(work, {"apps/web.yaml": "apiVersion: apps/v1\nkind: Deployment\n"})
+    broken = "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\n"
+    write(work, {"apps/class.yaml": broken})
     assert main(["plan", "."]) == 1
     assert advice in "".join(capsys.readouterr())
     assert main(["plan", "clusters/blue"]) == 0
