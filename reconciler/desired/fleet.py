@@ -388,7 +388,7 @@ class _FleetReader:
     def _leaves_out(self, entry: Entry, findings: Iterable[Finding]) -> bool:
         """Return whether an object with these findings is left out with a warning."""
         errors = [f for f in findings if f.severity is Severity.ERROR]
-        if not errors or self.leaving is None or not self.leaving.takes(entry):
+        if not errors or self.leaving is None or not self.leaving.takes(entry, errors):
             return False
         self.leaving.add_object(entry, [diagnostic_of(entry, error) for error in errors])
         return True

@@ -59,6 +59,24 @@ def test_an_error_that_no_node_depends_on_leaves_out_the_file_or_the_object(
         expect_complete(left)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        OTHER.encode("utf-16"),
+        b"# \xe9\n" + OTHER.encode(),
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 1\n",
+    ],
+    ids=["UTF-16", "Latin-1", "a pointer of Git LFS"],
+)
+def test_a_file_with_unknown_content_may_have_nodes(
+    content: bytes, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, NODES)
+    (work / "apps/other.yaml").write_bytes(content)
+    assert main(["plan", "."]) == 1
+    assert "apps/other.yaml:1:" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("content", "says"), BROKEN.values(), ids=BROKEN)
 def test_an_error_in_a_folder_that_is_declared_as_a_fleet_stops_its_plan(
     content: str, says: str, work: Path, capsys: pytest.CaptureFixture[str]

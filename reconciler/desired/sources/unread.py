@@ -24,6 +24,7 @@ from reconciler.model.text.counting import format_count, format_list
 if TYPE_CHECKING:
     from reconciler.desired.fleet import SourceFile
     from reconciler.source.document import Document
+    from reconciler.source.finding import Finding
     from reconciler.source.objects import Entry
     from reconciler.source.resource import Resource
 
@@ -37,6 +38,8 @@ _NOT_OF_SOURCE: Final = frozenset({"missing-tool", "outside-source", "too-large"
 """Errors about this machine, or about what a source may refer to and its size."""
 _ELSEWHERE: Final = frozenset({"missing-source", "remote-source"})
 """Errors about files that are not in the source."""
+_HIDING: Final = frozenset({"lfs-pointer", "not-utf8", "too-large"})
+"""Errors of files whose content is not known: it may be NodePools, which would look removed."""
 _NODES: Final = re.compile(
     rb"""\bkind["']?\s*:\s*["']?(?:NodePool|EC2NodeClass|NodeClass|Provisioner|AWSNodeTemplate"""
     rb"""|NodeOverlay)\b|\bkarpenter\.(?:sh|k8s\.aws)/v[0-9]"""
@@ -202,7 +205,7 @@ class LeftOutObjects:
         A file of nodes is returned as it is.
         """
         errors = [one for one in findings if one.severity is Severity.ERROR and one.place]
-        if not errors or file.path in self.named or makes_nodes(file.content):
+        if not errors or file.path in self.named or makes_nodes(file.content) or _hides(errors):
             return documents, findings
         kept = _documents_without(documents, errors, file.content)
         what = "is read only in part" if kept else "is not read"
@@ -211,9 +214,11 @@ class LeftOutObjects:
         )
         return kept, [one for one in findings if one not in errors]
 
-    def takes(self, entry: Entry) -> bool:
-        """Return whether an object may be left out: it makes no nodes."""
-        return entry.document.file not in self.named and not makes_nodes(_encoded(entry))
+    def takes(self, entry: Entry, errors: Iterable[Finding] = ()) -> bool:
+        """Return whether an object with these errors may be left out: it makes no nodes."""
+        if entry.document.file in self.named or _hides(errors):
+            return False
+        return not makes_nodes(_encoded(entry))
 
     def add_object(self, entry: Entry, errors: Sequence[Diagnostic]) -> None:
         """Note an object with errors."""
@@ -223,6 +228,10 @@ class LeftOutObjects:
         what = f"{entry.kind} {entry.name}" if entry.kind else "a document"
         missing = ", so its pods are not planned" if entry.kind in POD_KINDS else ""
         self._found.append(_unread(errors, f"{what} is not read{missing}", content))
+
+
+def _hides(errors: Iterable[Diagnostic | Finding]) -> bool:
+    return any(error.code in _HIDING for error in errors)
 
 
 def _encoded(entry: Entry) -> bytes:
