@@ -98,7 +98,10 @@ REFUSED: dict[str, tuple[Callable[[], dict[str, str]], str]] = {
         "not a quantity",
     ),
     "a request beyond every amount": (
-        lambda: {"app": DEPLOYMENT.replace("cpu: 500m", "cpu: '1e400'")},
+        lambda: {
+            "app": DEPLOYMENT.replace("cpu: 500m", "cpu: '1e400'"),
+            "reconciler": "fleet: web\n",
+        },
         "out of range",
     ),
     "a volume of no size": (

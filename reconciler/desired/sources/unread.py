@@ -38,7 +38,7 @@ _NOT_OF_SOURCE: Final = frozenset({"missing-tool", "outside-source", "too-large"
 """Errors about this machine, or about what a source may refer to and its size."""
 _ELSEWHERE: Final = frozenset({"missing-source", "remote-source"})
 """Errors about files that are not in the source."""
-_HIDING: Final = frozenset({"lfs-pointer", "not-utf8", "too-large"})
+_HIDING: Final = frozenset({"alias-bomb", "lfs-pointer", "not-utf8", "too-deep", "too-large"})
 """Errors of files whose content is not known: it may be NodePools, which would look removed."""
 _NODES: Final = re.compile(
     rb"""\bkind["']?\s*:\s*["']?(?:NodePool|EC2NodeClass|NodeClass|Provisioner|AWSNodeTemplate"""
