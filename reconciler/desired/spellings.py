@@ -21,19 +21,21 @@ CODE: Final = "old-spelling"
 _DISRUPTION: Final[Pointer] = ("spec", "disruption")
 _TEMPLATE: Final[Pointer] = ("spec", "template", "spec")
 _REASONS: Final = {r.lower(): r for r in ("Underutilized", "Empty", "Drifted")}
-_SELECTORS: Final = {
+TERMS_OF_SELECTORS: Final = {
     "subnetSelector": "subnetSelectorTerms",
     "securityGroupSelector": "securityGroupSelectorTerms",
     "amiSelector": "amiSelectorTerms",
 }
-_ALIASES: Final = {
+"""The fields of v1 in place of those of older releases."""
+ALIASES_OF_FAMILIES: Final = {
     "AL2": "al2@latest",
     "AL2023": "al2023@latest",
     "Bottlerocket": "bottlerocket@latest",
     "Windows2019": "windows2019@latest",
     "Windows2022": "windows2022@latest",
+    "Windows2025": "windows2025@latest",
 }
-"""The images that a family selected before v1."""
+"""The images that a family selected alone before v1."""
 _ANNOTATIONS: Final = {
     "karpenter.sh/do-not-evict": "karpenter.sh/do-not-disrupt",
     "karpenter.sh/do-not-consolidate": "karpenter.sh/do-not-disrupt",
@@ -195,11 +197,11 @@ def _node_class(data: dict[str, object]) -> Iterator[Finding]:
     spec = data.get("spec")
     if not isinstance(spec, dict):
         return
-    for old, new in _SELECTORS.items():
+    for old, new in TERMS_OF_SELECTORS.items():
         if old in spec:
             hint = f"write {new}: [{{tags: {{…}}}}]"
             yield _old_finding(("spec", old), f"is now {new}, a list of terms", hint, ("spec", new))
-    alias = _ALIASES.get(as_text(spec.get("amiFamily")))
+    alias = ALIASES_OF_FAMILIES.get(as_text(spec.get("amiFamily")))
     if alias and not spec.keys() & {"amiSelectorTerms", "amiSelector"}:
         message = "no longer selects an image alone"
         hint = f"write amiSelectorTerms: [{{alias: {alias}}}]"

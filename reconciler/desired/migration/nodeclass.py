@@ -13,6 +13,7 @@ from typing import Final
 
 from reconciler.desired.migration.nodepool import ensure_mapping
 from reconciler.desired.migration.objects import Note, change_note, incomplete_note, removal_note
+from reconciler.desired.spellings import ALIASES_OF_FAMILIES, TERMS_OF_SELECTORS
 from reconciler.model.json import JsonDict
 from reconciler.model.text.quoting import quote_value
 
@@ -27,19 +28,6 @@ _ALTERNATIVE: Final = re.compile(r"(?:\$\{[^{}]*\}|[^,$]++|\$)+")
 
 VERSION: Final = "karpenter.k8s.aws/v1"
 
-_SELECTORS: Final = {
-    "subnetSelector": "subnetSelectorTerms",
-    "securityGroupSelector": "securityGroupSelectorTerms",
-    "amiSelector": "amiSelectorTerms",
-}
-_ALIASES: Final = {
-    "AL2": "al2@latest",
-    "AL2023": "al2023@latest",
-    "Bottlerocket": "bottlerocket@latest",
-    "Windows2019": "windows2019@latest",
-    "Windows2022": "windows2022@latest",
-    "Windows2025": "windows2025@latest",
-}
 _FORMER_HOP_LIMIT: Final = 2
 _REMOVED: Final = {
     "launchTemplate": "launch templates of your own are not supported since v1beta1",
@@ -147,7 +135,7 @@ def node_class_of_provider(name: object, provider: JsonDict, default_profile: st
 
 
 def _migrate_selectors(spec: JsonDict) -> Iterator[Note]:
-    for old, new in _SELECTORS.items():
+    for old, new in TERMS_OF_SELECTORS.items():
         selector = spec.pop(old, None)
         if not isinstance(selector, dict) or new in spec:
             continue
@@ -186,7 +174,7 @@ def _migrate_images(spec: JsonDict) -> Iterator[Note]:
         yield incomplete_note(("spec", "amiFamily"), message, "check amiSelectorTerms and userData")
     if spec.get("amiSelectorTerms"):
         return
-    alias = _ALIASES.get(family) if isinstance(family, str) else None
+    alias = ALIASES_OF_FAMILIES.get(family) if isinstance(family, str) else None
     if alias is not None:
         spec["amiSelectorTerms"] = [{"alias": alias}]
         yield change_note(
