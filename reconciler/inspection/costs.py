@@ -21,9 +21,6 @@ from reconciler.render.cells import Section
 from reconciler.render.listing import columns
 from reconciler.render.reply import table_section
 
-IDLE_NAME: Final = "(idle)"
-"""What is shown for nodes that no pod pays for."""
-
 _FORMULA: Final = ("=", "+", "-", "@")
 """The beginnings of a cell that a spreadsheet evaluates."""
 
@@ -38,7 +35,7 @@ def cost_reply(fleet: str, by: Grouping, rows: Iterable[WorkloadCost]) -> CostRe
     )
     shown = tuple(
         CostOfGroup(
-            name=group.name or IDLE_NAME,
+            name=group.shown_name,
             pods=group.pods,
             price_per_hour=group.per_hour,
             idle_per_hour=group.idle_per_hour,
@@ -79,7 +76,7 @@ def _noun(by: Grouping) -> str:
 def _cells(group: GroupCost, whole: int) -> tuple[str, ...]:
     share = group.nanodollars / whole if whole else 0.0
     return (
-        group.name or IDLE_NAME,
+        group.shown_name,
         f"{group.pods:,}",
         format_monthly(group.per_hour),
         format_monthly(group.idle_per_hour),
@@ -92,7 +89,7 @@ def costs_csv(by: Grouping, rows: Iterable[WorkloadCost]) -> str:
     header = (_noun(by), "pods", "usd_per_hour", "idle_usd_per_hour")
     cells = (
         (
-            group.name or IDLE_NAME,
+            group.shown_name,
             str(group.pods),
             f"{group.per_hour:.9f}",
             f"{group.idle_per_hour:.9f}",

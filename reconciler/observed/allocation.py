@@ -25,6 +25,8 @@ NANODOLLARS: Final = 10**9
 
 IDLE: Final = ""
 """The group of what nobody pays: nodes of a fleet without any pods."""
+IDLE_NAME: Final = "(idle)"
+"""What is shown for it."""
 
 _WEIGHT: Final = 10**12
 """The weight of a pod that requests all of a resource of its node."""
@@ -313,6 +315,11 @@ class GroupCost:
     pods: int = 0
     nanodollars: int = 0
     idle: int = 0
+
+    @property
+    def shown_name(self) -> str:
+        """The name for people."""
+        return self.name or IDLE_NAME
 
     @property
     def per_hour(self) -> float:

@@ -13,7 +13,6 @@ from starlette.responses import Response
 
 from reconciler.observed.allocation import (
     BY_NAMESPACE,
-    IDLE,
     GroupCost,
     Grouping,
     WorkloadCost,
@@ -82,11 +81,6 @@ def limit_groups(groups: Sequence[GroupCost], most: int) -> tuple[GroupCost, ...
         sum(group.idle for group in rest),
     )
     return (*groups[: most - 1], other)
-
-
-def name_of(group: GroupCost) -> str:
-    """Return the name of a group for people."""
-    return "(idle)" if group.name == IDLE else group.name
 
 
 def cost_page(

@@ -39,7 +39,7 @@ from reconciler.model.text.visible import escape_invisible
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.render import wording
 from reconciler.ports.progress import EventKind, Progress
-from reconciler.web.costs import cost_page, name_of
+from reconciler.web.costs import cost_page
 from reconciler.web.health import DaemonHealth
 from reconciler.web.labels import label_of
 from reconciler.web.view import (
@@ -476,7 +476,6 @@ def _environment() -> Environment:
         "wait": _format_wait,
         "moment": _format_time,
         "label": label_of,
-        "payer": name_of,
         "commit": short_commit,
         "count": format_count,
         "age": _format_age,

@@ -14,6 +14,7 @@ from reconciler.model.text.money import (
     hourly_difference,
     monthly_difference,
 )
+from reconciler.observed.allocation import IDLE_NAME
 from reconciler.observed.isolation import CODE as UNREADABLE_OBJECT
 from reconciler.plan.render.headline import deletes_every_pool
 from reconciler.plan.render.risks import other_findings
@@ -245,7 +246,7 @@ def _share_rows(
     """Yield the groups with the largest change, and if there are more, the sum of all others."""
     shown = changed[:_GROUPS_SHOWN]
     for name, group in shown:
-        yield _share_row(Name(name) if name else Text("(idle)"), group)
+        yield _share_row(Name(name) if name else Text(IDLE_NAME), group)
     if len(changed) > len(shown):
         names = {name for name, _ in shown}
         others = [group for name, group in groups.items() if name not in names]
