@@ -415,7 +415,7 @@ class Scheduler:
         Pods that no node can ever take are not served: they do not affect where others are placed.
         """
         topology = self._topology(cohorts, question.without)
-        cohorts = [cohort for cohort in cohorts if not cohort.is_stranded]
+        cohorts = [cohort for cohort in cohorts if not self._census.strands(cohort.shape)]
         initial_counts = topology.snapshot()
         best: tuple[ApproachScore, PlacementPass] | None = None
         final_state: tuple[list[dict[str, int]], list[tuple[int, int]]] = (initial_counts, [])

@@ -205,7 +205,7 @@ def test_work_grows_with_the_number_of_awkward_pods(
 def test_pods_with_rules_over_labels_that_no_node_has_cost_little(tmp_path: Path) -> None:
     """Guards, of which each alone takes the ratio above 1.9: those against comparing each pair of
     pods, ``Census.counts`` and ``Neighbourhood._foreign_labels``; those that do not place pods
-    which no node can take, ``Cohort.is_stranded`` and, for the removal of their nodes,
+    which no node can take, ``Census.strands`` and, for the removal of their nodes,
     ``Scheduler.exceeds_price`` and ``_free_candidates``.
 
     The nodes of others are evaluated, and kube-scheduler binds these pods to some of them. The

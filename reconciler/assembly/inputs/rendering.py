@@ -317,7 +317,10 @@ class _Expansion:
             tool = rendering.tool or self._tool_of(rendering)
             is_flat = tool is Tool.FILES and not rendering.is_recursive
             if rendering.by and not (tool is Tool.FILES and rendering.include):
-                (self.flat.add if is_flat else self.consumed.append)(rendering.folder)
+                if is_flat:
+                    self.flat.add(rendering.folder)
+                else:
+                    self.consumed.append(rendering.folder)
             match tool:
                 case Tool.FILES:
                     made = self._plain_files(rendering)
@@ -464,9 +467,9 @@ class _Expansion:
             code = "missing-tool" if error.is_missing else "render-failed"
             at = place_in_message(error.message, build.files, build.folder, chart)
             where = place if at is None else replace(at, file=self._shown(at.file))
-            message, folders = f"`{command}` failed: {error.message}", tuple[str, ...]()
+            message = f"`{command}` failed: {error.message}"
+            folders = (self._shown(build.folder),) if error.is_missing else ()
             if error.is_missing:
-                folders = (self._shown(build.folder),)
                 message = f"{error.message}{unread.needed_by(folders)}"
             remedy = error.remedy or "correct it; `kustomize build` shows the same error"
             if build.tool is Tool.HELM and not error.remedy:

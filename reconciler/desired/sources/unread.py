@@ -132,12 +132,16 @@ def _warnings(
             message = f"{first.message}; none is planned"
             yield replace(first, severity=Severity.WARNING, message=message)
             continue
-        more = f" (and {format_count(len(errors) - 1, 'more error')})" if errors[1:] else ""
         what = "is read only in part" if one.is_read else "is not read, so its pods are not planned"
-        message = f"{one.folder} {what}: {first.message}{more}"
+        message = f"{one.folder} {what}: {first.message}{_with_more(errors)}"
         yield replace(
             first, severity=Severity.WARNING, code=UNREAD, message=message, folders=(one.folder,)
         )
+
+
+def _with_more(errors: Sequence[Diagnostic]) -> str:
+    """Return how many errors there are beside the first, empty if there is none."""
+    return f" (and {format_count(len(errors) - 1, 'more error')})" if errors[1:] else ""
 
 
 class ReadBefore(NamedTuple):
@@ -263,13 +267,12 @@ def _missing_in(content: bytes) -> str:
 def _unread(errors: Sequence[Diagnostic], what: str, content: bytes) -> Diagnostic:
     """Return the warning in place of the errors in a file or an object."""
     first = errors[0]
-    more = f" (and {format_count(len(errors) - 1, 'more error')})" if errors[1:] else ""
     at = f"{first.path}: " if first.path else ""
     return replace(
         first,
         severity=Severity.WARNING,
         code=UNREAD_OBJECT,
-        message=f"{what}: {at}{first.message}{more}",
+        message=f"{what}: {at}{first.message}{_with_more(errors)}",
         path="",
         subject=hashlib.sha256(content).hexdigest(),
     )

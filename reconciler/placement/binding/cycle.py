@@ -360,9 +360,12 @@ class KubeScheduler:
         rooms = demand.known
         ports = shape.ports if profile.filters(Plugin.NODE_PORTS) else ()
         checks_fit = profile.filters(Plugin.NODE_RESOURCES_FIT)
-        rejection = cache(lambda: (around or self._neighbourhood(shape)).rejection())  # noqa: PLW0108
         claims = self.volumes.devices if pod.spec.resource_claims and self.volumes else None
         claims = claims if profile.filters(Plugin.DYNAMIC_RESOURCES) else None
+
+        @cache
+        def rejection() -> Callable[[HostNode], Plugin | None] | None:
+            return (around or self._neighbourhood(shape)).rejection()
 
         def check(host: HostNode) -> Plugin | None:
             if ports and host.has_port_conflict(shape):

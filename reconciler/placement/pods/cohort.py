@@ -140,8 +140,7 @@ class Cohort:
 
     ``counted`` are the groups in which a placed pod counts, ``repelling`` those of its own required
     anti-affinity. ``recorded`` and ``recorded_repelling`` leave out groups whose label no node can
-    have. ``first`` is the first step that may still succeed. ``is_stranded`` is whether no node can
-    ever take its pods: each step has a rule about a label that no node has or may get.
+    have. ``first`` is the first step that may still succeed.
     """
 
     __slots__ = (
@@ -149,7 +148,6 @@ class Cohort:
         "counted_set",
         "first",
         "guarded",
-        "is_stranded",
         "pods",
         "recorded",
         "recorded_repelling",
@@ -165,7 +163,6 @@ class Cohort:
         self.guarded = guarded
         self.waiting_from = 0
         self.first = 0
-        self.is_stranded = False
         self.stages: list[CohortStage] = []
         self.counted: list[Group] = []
         self.counted_set: frozenset[Group] = frozenset()
@@ -211,10 +208,6 @@ class Cohort:
             reach = topology.reaches(applying, self.shape, step)
             repellers, ports = topology.repellers, len(self.shape.ports)
             self.stages.append(CohortStage(step, reach, repellers, self.counted_set, ports))
-        self.is_stranded = all(
-            any(not topology.may_count(rule.group) for rule in stage.by_domain)
-            for stage in self.stages
-        )
 
     def release(self) -> None:
         """Break the cycles between its stages, their views and groups: nothing is placed any more.
