@@ -45,9 +45,9 @@ def with_kept_nodes(plan: Plan) -> Plan | None:
     nothing between fleets in steady state. A policy on cost has to hold for both.
     """
     change = plan.at_rest
-    if change is None or change.kept is None:
+    if change is None or change.kept is None or change.kept_per_hour is None:
         return None
-    per_hour = round(change.kept.per_hour - change.before.per_hour, 9)
+    per_hour = round(change.kept_per_hour, 9)
     kept = replace(
         change,
         after=change.kept,

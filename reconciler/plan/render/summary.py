@@ -221,9 +221,8 @@ def _monthly_change(plan: Plan, change: AtRest) -> float | None:
 
 def _kept_monthly_change(change: AtRest) -> float | None:
     """Return what a change costs in USD a month with the present nodes, if it keeps them."""
-    if change.kept is None:
-        return None
-    return round((change.kept.per_hour - change.before.per_hour) * HOURS_A_MONTH, 9)
+    per_hour = change.kept_per_hour
+    return None if per_hour is None else round(per_hour * HOURS_A_MONTH, 9)
 
 
 def shown_per_month(plan: Plan) -> float | None:

@@ -281,6 +281,11 @@ class AtRest(Part, frozen=True, kw_only=True):
         return tuple(pod for pod in self.unschedulable if pod not in before)
 
     @property
+    def kept_per_hour(self) -> float | None:
+        """What the change costs in USD an hour with the present nodes, None if it keeps none."""
+        return None if self.kept is None else self.kept.per_hour - self.before.per_hour
+
+    @property
     def launched(self) -> int:
         """The number of nodes more than before."""
         return max(0, self.after.nodes - self.before.nodes)
