@@ -40,7 +40,7 @@ from reconciler.assembly.inputs import policies, sources
 from reconciler.assembly.inputs.timings import Timings
 from reconciler.desired.objects import node_pools
 from reconciler.model.billing import HOURS_A_MONTH
-from reconciler.model.policy import PolicySource
+from reconciler.model.decision.policy import PolicySource
 from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import ChangeSimulation
 from reconciler.plan.policies import binding_policies

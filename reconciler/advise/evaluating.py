@@ -24,10 +24,10 @@ from reconciler.desired.fleet import Fleet, read_fleet
 from reconciler.desired.objects import file_objects
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.chance import Chance
+from reconciler.model.decision.policy import Policy
 from reconciler.model.diagnostics import Severity
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.policy import Policy
 from reconciler.model.settings import Settings
 from reconciler.model.text.counting import format_count
 from reconciler.placement.scheduler import Scheduler

@@ -15,6 +15,7 @@ from reconciler.advise.result import (
     SavingRange,
     WorkloadAdvice,
 )
+from reconciler.model.grouping import group_pairs
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.money import format_dollars, format_percent_change
 from reconciler.plan.render.spans import range_phrase
@@ -263,9 +264,7 @@ def _effort(report: AdviceReport) -> str:
 
 
 def _not_tried(report: AdviceReport) -> Iterator[str]:
-    alike: dict[str, list[str]] = {}
-    for gap in report.not_tried:
-        alike.setdefault(gap.reason, []).append(gap.what)
+    alike = group_pairs((gap.reason, gap.what) for gap in report.not_tried)
     shown = list(alike.items())[:NOT_TRIED_MAX]
     for reason, (first, *others) in shown:
         more = f" and {format_count(len(others), 'other')}" if others else ""

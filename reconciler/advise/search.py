@@ -21,6 +21,7 @@ from reconciler.advise.candidates import AdviceCandidate
 from reconciler.advise.changes import DesiredChange, digests_of_files, with_changes
 from reconciler.advise.evaluating import LEAST_SAVING, ChangeVerdict, Judge
 from reconciler.model.billing import HOURS_A_MONTH
+from reconciler.model.grouping import group_by
 from reconciler.source.rewrite import RewriteError
 from reconciler.sweep.evaluation import address_of
 from reconciler.sweep.sweep import Sweep
@@ -146,9 +147,7 @@ def select_candidates(
 def _in_turns(candidates: Sequence[AdviceCandidate], seed: int) -> Iterator[AdviceCandidate]:
     """Yield candidates of each topic in turn, those of one topic in the order of chance."""
     chance = random.Random(seed)  # noqa: S311 - chance, not a secret
-    topics: dict[str, list[AdviceCandidate]] = {}
-    for candidate in candidates:
-        topics.setdefault(candidate.topic, []).append(candidate)
+    topics = group_by(candidates, lambda candidate: candidate.topic)
     for members in topics.values():
         chance.shuffle(members)
     for turn in zip_longest(*topics.values()):

@@ -25,9 +25,9 @@ from reconciler.desired.sources import chart, listed
 from reconciler.desired.sources.unread import LeftOutObjects
 from reconciler.desired.workloads.entries import pods_in, select_entries
 from reconciler.desired.workloads.kinds import kind_table
+from reconciler.model.decision.policy import Policy, PolicySource
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
-from reconciler.model.policy import Policy, PolicySource
 from reconciler.model.settings import OLDEST, KarpenterVersion
 from reconciler.source import schema
 from reconciler.source.document import Document, parse_documents

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, time, timedelta
 from typing import Final
 
+from reconciler.model.decision.policy import Exemption, Policy, PolicySeverity, PolicySource
 from reconciler.model.diagnostics import Severity
 from reconciler.model.json import JsonDict
-from reconciler.model.policy import Exemption, Policy, PolicySeverity, PolicySource
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding

@@ -30,6 +30,7 @@ from reconciler.desired.workloads.kinds import BUILT_IN
 from reconciler.initialization.duplicates import without_duplicates
 from reconciler.initialization.objects import SourceObject
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.grouping import group_by
 from reconciler.model.json import JsonDict
 from reconciler.model.text.counting import format_list
 from reconciler.model.text.paths import is_below
@@ -289,9 +290,7 @@ def _move_kubelets(found: Collection, kubelets: dict[str, JsonDict | None]) -> N
     NodePools that share a class but not their settings get a copy of the class each.
     """
     classes = {item.name: item for item in found.items if item.kind == "EC2NodeClass"}
-    users: dict[str, list[SourceObject]] = {}
-    for pool in found.of_kind("NodePool"):
-        users.setdefault(class_of(pool), []).append(pool)
+    users = group_by(found.of_kind("NodePool"), class_of)
     for name, pools in sorted(users.items()):
         settings = [kubelets.get(pool.name) for pool in pools]
         if not any(settings):

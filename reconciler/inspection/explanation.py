@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from reconciler.model.grouping import group_pairs
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_dollars
 from reconciler.plan.render.wording import format_price_source
@@ -64,9 +65,7 @@ def explanation_sections(
     is_first = answer.kind == "NodePool" or not answer.reasons
     facts = answer.facts if is_first else ()
     yield text_section("verdict", subject, facts, f"{answer.verdict}.")
-    titles: dict[str, list[tuple[str]]] = {}
-    for reason in answer.other_reasons:
-        titles.setdefault(_title_of(reason), []).append((reason.message,))
+    titles = group_pairs((_title_of(reason), (reason.message,)) for reason in answer.other_reasons)
     for title, rows in titles.items():
         yield _table_section("reasons", title, rows)
     if answer.facts and not is_first:

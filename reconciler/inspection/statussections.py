@@ -11,12 +11,13 @@ from reconciler.assembly.inputs.files import read_checkout_file
 from reconciler.desired.lock import Lock, read_lock
 from reconciler.inspection.status import PHASES
 from reconciler.model.errors import UnreadableError
+from reconciler.model.grouping import group_by
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.identifiers import name_revision
 from reconciler.model.text.money import format_dollars, format_forgone_savings
 from reconciler.model.text.times import format_time, timestamp
 from reconciler.plan.render.wording import format_age
-from reconciler.render.cells import Column, Section, SectionRow, Text, group_by
+from reconciler.render.cells import Column, Section, SectionRow, Text
 from reconciler.render.listing import age, verb_tone
 from reconciler.source.resource import LOCK_FILE
 
@@ -200,7 +201,7 @@ def _in_doubt(status: Status) -> Section:
 def _unavailable(status: Status) -> Section:
     """Return the unavailable offerings; a zone without capacity is one row."""
     rows: list[tuple[str, str, str, str, str]] = []
-    for group in group_by(status.unavailable, lambda u: (u.zone, _capacity(u), u.code)):
+    for group in group_by(status.unavailable, lambda u: (u.zone, _capacity(u), u.code)).values():
         if len(group) > _TYPES_MAX:
             rows.append((f"{len(group):,} instance types", *_unavailable_cells(group)))
         else:

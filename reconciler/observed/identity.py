@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.grouping import group_by
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     INITIALIZED,
@@ -171,9 +172,7 @@ def _certain_nodes(
 
 def _nodes_of_shared_instances(nodes: Iterable[Node]) -> dict[str, list[Node]]:
     """Return the instances that several Nodes name as theirs, with those Nodes."""
-    by_instance: dict[str, list[Node]] = {}
-    for node in nodes:
-        by_instance.setdefault(instance_id_of(node.spec.provider_id), []).append(node)
+    by_instance = group_by(nodes, lambda node: instance_id_of(node.spec.provider_id))
     by_instance.pop("", None)
     return {identity: alike for identity, alike in by_instance.items() if len(alike) > 1}
 

@@ -23,6 +23,7 @@ import msgspec
 
 from reconciler.model.decode import decode_json, describe_mismatch, expect_values
 from reconciler.model.errors import UnreadableError
+from reconciler.model.grouping import group_by
 from reconciler.model.json import JsonDict
 from reconciler.model.text.counting import format_list
 from reconciler.model.text.quoting import quote_value
@@ -284,9 +285,7 @@ def _launch_differences(approved: Plan, fresh: Plan) -> list[str]:
     old, new = _unmatched_items(
         approved.node_claims, fresh.node_claims, _claim_key(approved), _claim_key(fresh)
     )
-    waiting: dict[str, list[PlannedNodeClaim]] = {}
-    for claim in new:
-        waiting.setdefault(claim.node_pool, []).append(claim)
+    waiting = group_by(new, lambda claim: claim.node_pool)
     found = []
     for claim in old:
         others = waiting.get(claim.node_pool)

@@ -14,8 +14,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from reconciler.model.billing import HOURS_A_MONTH
+from reconciler.model.decision.policy import Exemption, Policy, PolicySource
 from reconciler.model.decision.verdicts import PolicyAnswer
-from reconciler.model.policy import Exemption, Policy, PolicySource
 from reconciler.plan.value.plan import JudgedPolicy, Plan, PlannedExemption
 from reconciler.plan.value.ranges import cost_difference, fleet_range
 

@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from reconciler.model.grouping import group_by, group_pairs
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_forgone_savings, format_hourly, format_monthly
 from reconciler.model.text.times import format_time
@@ -316,26 +317,18 @@ T = TypeVar("T")
 Key = Callable[[T], Hashable]
 
 
-def group_by(items: Iterable[T], key: Key[T]) -> list[list[T]]:
-    """Return the items in groups of equal keys, in the order in which the keys first occur."""
-    groups: dict[Hashable, list[T]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return list(groups.values())
-
-
 def group_similar(items: Iterable[T], same: Key[T], *similar: Key[T]) -> list[list[list[T]]]:
     """Return groups of ``same`` items, in clusters.
 
     A cluster is one group while there are few. Otherwise groups with an equal first key of
     ``similar`` join, then, if there are still many, those with an equal second key.
     """
-    clusters = [[group] for group in group_by(items, same)]
+    clusters = [[group] for group in group_by(items, same).values()]
     for key in similar:
         if len(clusters) <= ROWS_UNGROUPED_MAX:
             break
-        joined = group_by(clusters, lambda cluster, key=key: key(cluster[0][0]))  # type: ignore[misc]
-        clusters = [[group for cluster in part for group in cluster] for part in joined]
+        joined = group_pairs((key(cluster[0][0]), cluster) for cluster in clusters)
+        clusters = [[group for cluster in part for group in cluster] for part in joined.values()]
     return clusters
 
 

@@ -11,13 +11,13 @@ from typing import Final
 
 from reconciler.disruption.gates.consolidatable import consolidatable_at
 from reconciler.model.decision.waiting import WaitsFor
+from reconciler.model.grouping import group_by
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.text.counting import format_count
 from reconciler.observed.state import StateNode
 from reconciler.plan.rest.steadystate import LaterConsolidation
 from reconciler.plan.value.plan import Plan
-from reconciler.render.cells import group_by
 from reconciler.web.labels import label_of
 
 _UPCOMING_MAX: Final = 3
@@ -72,7 +72,7 @@ def upcoming_steps(
 
 def _consolidations(later: Iterable[LaterConsolidation], now: datetime) -> Iterator[UpcomingStep]:
     """Yield one step for all consolidations of one kind in the same minute from now."""
-    for members in group_by(later, lambda one: ((one.at - now) // _MINUTE, one.reason)):
+    for members in group_by(later, lambda one: ((one.at - now) // _MINUTE, one.reason)).values():
         at = min(one.at for one in members)
         nodes, saves = sum(one.nodes for one in members), fsum(one.saves for one in members)
         yield UpcomingStep(at, members[0].reason, nodes, at - now, saves)

@@ -19,6 +19,7 @@ from reconciler.engine.steps.bookkeeping import node_usage, workload_costs
 from reconciler.engine.steps.lifecycle import INITIALIZED
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.decision.waiting import Blocker, PoolBudget
+from reconciler.model.grouping import group_by, group_pairs
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodepool import NodePool
@@ -86,9 +87,10 @@ def calendar_of(limits: FleetLimits, now: datetime) -> tuple[CalendarRow, ...]:
 
 def _calendar_rows(pool: NodePool, limits: FleetLimits, now: datetime) -> Iterator[CalendarRow]:
     spans = limits.spans(pool, now, now + AHEAD)
-    alike: dict[tuple[PeriodView, ...], list[str]] = {}
-    for reason in filter(limits.reasons.__contains__, DisruptionReason):
-        alike.setdefault(tuple(_periods(spans, reason, now)), []).append(reason.value)
+    alike = group_pairs(
+        (tuple(_periods(spans, reason, now)), reason.value)
+        for reason in filter(limits.reasons.__contains__, DisruptionReason)
+    )
     if any(len(periods) > 1 for periods in alike):
         for periods, reasons in alike.items():
             yield CalendarRow(pool.name, tuple(reasons), limits.total(pool.name), periods)
@@ -341,9 +343,7 @@ def _pool_views(
     owned: dict[str, list[NodeView]] = {name: [] for name in names}
     for node in nodes:
         owned[node.node_pool].append(node)
-    by_pool: dict[str, list[PoolBudget]] = {}
-    for budget in budgets:
-        by_pool.setdefault(budget.node_pool, []).append(budget)
+    by_pool = group_by(budgets, lambda budget: budget.node_pool)
     for name, own in owned.items():
         states = [node.state for node in own]
         total = NodeUsage.total(usage[node.name] for node in own)

@@ -17,11 +17,11 @@ from importlib.util import find_spec
 from typing import Final
 
 from reconciler.adapters import processes
+from reconciler.model.decision.policy import Policy, PolicySource
 from reconciler.model.decision.verdicts import ComparedValue, PolicyAnswer
 from reconciler.model.diagnostics import Place
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.json import JsonDict
-from reconciler.model.policy import Policy, PolicySource
 
 CPU_SECONDS: Final = 10
 """How long the policies of a small plan may be evaluated, all together."""

@@ -35,6 +35,7 @@ from reconciler.adapters.database.tables import (
     trace,
 )
 from reconciler.model.errors import StateError
+from reconciler.model.grouping import group_pairs
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.plan.explain.answer import Decision
 from reconciler.ports.state import RunningCommand, TraceBatch
@@ -216,11 +217,9 @@ class DatabaseHistory:
         """
         if not decisions:
             return
-        reasons_by_subject: dict[tuple[str, str], list[tuple[str, str]]] = {}
-        for d in decisions:
-            reasons_by_subject.setdefault((d.kind, storable_text(d.name)), []).append(
-                (d.code, storable_text(d.message))
-            )
+        reasons_by_subject = group_pairs(
+            ((d.kind, storable_text(d.name)), (d.code, storable_text(d.message))) for d in decisions
+        )
         with self.database.write_transaction() as connection:
             before = self._last_reasons(connection)
             last = self._last_sequence(connection)
@@ -289,10 +288,9 @@ class DatabaseHistory:
             .where(ranked.c.recency == 1)
             .order_by(ranked.c.sequence)
         )
-        found: dict[tuple[str, str], list[tuple[str, str]]] = {}
-        for row in connection.execute(query):
-            found.setdefault((row.kind, row.name), []).append((row.code, row.message))
-        return found
+        return group_pairs(
+            ((row.kind, row.name), (row.code, row.message)) for row in connection.execute(query)
+        )
 
     def _last_sequence(self, connection: Connection) -> int:
         query = select(func.max(decision.c.sequence)).where(decision.c.fleet == self.database.fleet)

@@ -14,6 +14,7 @@ import msgspec
 
 from reconciler.model.decode import decode_json, describe_mismatch
 from reconciler.model.errors import ClusterError
+from reconciler.model.grouping import group_pairs
 from reconciler.model.json import JsonDict
 from reconciler.model.settings import FeatureGate, Settings
 
@@ -221,12 +222,10 @@ def pod_costs_role(name: str) -> dict[str, object]:
 
 
 def _role(name: str, permissions: Iterable[Permission]) -> dict[str, object]:
-    verbs: dict[tuple[str, str], list[str]] = {}
-    for needed in permissions:
-        verbs.setdefault((needed.group, needed.resource), []).append(needed.verb)
-    rules: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for (group, resource), allowed in verbs.items():
-        rules.setdefault((group, tuple(sorted(allowed))), []).append(resource)
+    verbs = group_pairs(((needed.group, needed.resource), needed.verb) for needed in permissions)
+    rules = group_pairs(
+        ((group, tuple(sorted(allowed))), resource) for (group, resource), allowed in verbs.items()
+    )
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",

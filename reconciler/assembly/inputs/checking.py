@@ -17,9 +17,9 @@ from reconciler.source.schema import value_at
 if TYPE_CHECKING:
     from reconciler.desired.fleet import Fleet, FolderEntries, SourceFile
     from reconciler.desired.sources.unread import LeftOutObjects
+    from reconciler.model.decision.policy import Policy
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.model.json import JsonDict
-    from reconciler.model.policy import Policy
     from reconciler.model.settings import KarpenterVersion
     from reconciler.source.finding import Finding
     from reconciler.source.objects import Entry

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from reconciler.model.decision.policy import PolicySource
 from reconciler.model.errors import UsageError
-from reconciler.model.policy import PolicySource
 from reconciler.source.document import LIMITS, parse_documents
 from reconciler.source.finding import field_path
 
 if TYPE_CHECKING:
     from reconciler.desired.settings.layers import OperatorFile
-    from reconciler.model.policy import Policy
+    from reconciler.model.decision.policy import Policy
     from reconciler.source.objects import Entry
 
 _VARIABLE: Final = "RECONCILER_CONFIG"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from reconciler.adapters.cel.paths import UnknownStep
     from reconciler.assembly.inputs.request import FleetRequest
-    from reconciler.model.policy import Policy
+    from reconciler.model.decision.policy import Policy
     from reconciler.plan.make.inputs import Inputs
     from reconciler.plan.value.plan import JudgedPolicy, Plan
 

@@ -20,9 +20,9 @@ from reconciler.assembly.inputs.folder import (
 from reconciler.assembly.inputs.manifests import leaving_objects, with_manifests
 from reconciler.desired.sources.requested import Purpose, RenderOptions
 from reconciler.desired.sources.unread import LEFT_OUT, ReadBefore, read_before
+from reconciler.model.decision.policy import PolicySource
 from reconciler.model.diagnostics import Severity
 from reconciler.model.errors import InvalidFleetError, MissingFleetError, UsageError
-from reconciler.model.policy import PolicySource
 from reconciler.model.text.paths import is_below
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.visible import encodable
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from reconciler.catalog.catalog import Catalog
     from reconciler.desired.fleet import Fleet, SourceFile
     from reconciler.desired.settings.layers import OperatorFile, Resolved
+    from reconciler.model.decision.policy import Policy
     from reconciler.model.diagnostics import Diagnostic
-    from reconciler.model.policy import Policy
     from reconciler.model.settings import KarpenterVersion
     from reconciler.plan.value.plan import InputDigests, Revision
 

@@ -20,6 +20,7 @@ from reconciler.catalog.aws.prices import QuotedPrice, spot_prices
 from reconciler.catalog.aws.types import AWS
 from reconciler.catalog.classfacts import ClassFacts, Reservation
 from reconciler.catalog.columns import OfferingColumns, append_offerings
+from reconciler.model.grouping import group_by
 from reconciler.model.karpenter.instancetype import Offering, PriceOrigin
 from reconciler.model.karpenter.labels import ON_DEMAND, RESERVED, SPOT
 from reconciler.model.karpenter.requirements import Operator, Requirement, equals, requirement
@@ -148,9 +149,9 @@ class OfferingMaker:
         self._rows = [
             self._row(bundle.machines[i], home.offered[i], bundled(i), withdrawn) for i in indices
         ]
-        self._reservations: dict[str, list[Reservation]] = {}
-        for reservation in facts.reservations:
-            self._reservations.setdefault(reservation.instance_type, []).append(reservation)
+        self._reservations: dict[str, list[Reservation]] = group_by(
+            facts.reservations, lambda reservation: reservation.instance_type
+        )
 
     def _row(
         self, machine: MachineType, mask: int, bundled: QuotedPrice, withdrawn: frozenset[str]

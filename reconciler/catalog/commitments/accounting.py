@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from reconciler.catalog.adjusted.preference import DISABLED, MANAGED_BY
+from reconciler.model.grouping import group_by
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ON_DEMAND, ZONE
 from reconciler.model.karpenter.nodeoverlay import NodeOverlay, NodeOverlaySpec
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
@@ -133,9 +134,7 @@ def decide_ec2_instance(
     plans: Iterable[SavingsPlan], settings: CommitmentSettings = DEFAULTS
 ) -> list[OverlayDecision]:
     """Return a decision for each family and region that has EC2 instance savings plans."""
-    groups: dict[tuple[str, str], list[SavingsPlan]] = {}
-    for plan in plans:
-        groups.setdefault((plan.family, plan.region), []).append(plan)
+    groups = group_by(plans, lambda plan: (plan.family, plan.region))
     return [
         msgspec.structs.replace(
             _decide(

@@ -29,6 +29,7 @@ from reconciler.model.billing import (
     ReservedInstancesTerms,
     SavingsPlanTerms,
 )
+from reconciler.model.grouping import group_by
 from reconciler.model.karpenter.nodepool import requirements_of
 
 PAID_SHARE: Final = 1e-7
@@ -206,9 +207,7 @@ def _reserved_covers(
 def _plan_covers(
     meters: Sequence[_Plan], region: str, settings: CommitmentSettings
 ) -> Iterator[Cover]:
-    by_family: dict[str, list[_Plan]] = {}
-    for meter in meters:
-        by_family.setdefault(meter.terms.family, []).append(meter)
+    by_family = group_by(meters, lambda meter: meter.terms.family)
     for family in sorted(by_family, key=lambda name: (not name, name)):
         group = by_family[family]
         if family:

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from reconciler.model.billing import COMPUTE, EC2_INSTANCE, HOURS_A_MONTH
+from reconciler.model.grouping import group_by
 
 _DIGITS: Final = 6
 
@@ -65,9 +66,7 @@ def purchases(
     savings plans, ``instance_percent`` that of EC2 instance savings plans and reserved instances.
     """
     kinds = sorted({kind for step in steps for kind in step.dollars})
-    families: dict[str, list[str]] = {}
-    for kind in kinds:
-        families.setdefault(kind.partition(".")[0], []).append(kind)
+    families = group_by(kinds, lambda kind: kind.partition(".")[0])
     found = [_plan_purchase(PurchaseKind.COMPUTE_PLAN, "", _levels(steps, kinds), compute_percent)]
     found += [
         _plan_purchase(

@@ -35,10 +35,10 @@ from reconciler.desired.settings.keys import (
     unknown_name_error,
 )
 from reconciler.desired.settings.policy import format_entries
+from reconciler.model.decision.policy import Policy
 from reconciler.model.duration import Duration
 from reconciler.model.errors import UsageError
 from reconciler.model.json import JsonDict, JsonObject
-from reconciler.model.policy import Policy
 from reconciler.model.settings import (
     DEFAULT_FEATURE_GATES,
     ConsolidationSearch,

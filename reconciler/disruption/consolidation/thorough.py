@@ -7,7 +7,7 @@ one may be replaced by two cheaper ones.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -22,6 +22,7 @@ from reconciler.disruption.consolidation.proposal import (
 from reconciler.disruption.consolidation.sets import ReducedSet, propose_set_removal
 from reconciler.disruption.disruptionpass import DisruptionPass
 from reconciler.disruption.gates.guards import retry_hold
+from reconciler.model.grouping import group_by
 from reconciler.model.karpenter.labels import ZONE
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import ConsolidationSearch
@@ -69,7 +70,7 @@ def _sort_by_waste(candidates: Iterable[Candidate], waste: Mapping[str, float]) 
 
 def split_into_parts(candidates: Sequence[Candidate]) -> list[Sequence[Candidate]]:
     """Return the nodes by NodePool; if there is only one NodePool, in two halves."""
-    by_pool = list(_group_by(candidates, _pool))
+    by_pool = list(group_by(candidates, _pool).values())
     if len(by_pool) > 1:
         return sorted(by_pool, key=lambda part: part[0].pool.name)
     middle = len(candidates) // 2
@@ -129,18 +130,9 @@ def _candidate_orders(
     """Yield candidates in the orders from which sets are taken."""
     ordered = _sort_by_waste(candidates, waste)
     for key in (_fleet, _pool, _pool_and_zone, _node_requirements):
-        yield from _group_by(ordered, key)
+        yield from group_by(ordered, key).values()
     by_price = sorted(candidates, key=lambda c: (c.price, c.name))
-    yield from _group_by(by_price, _pool)
-
-
-def _group_by(
-    candidates: Iterable[Candidate], key: Callable[[Candidate], Hashable]
-) -> Iterable[list[Candidate]]:
-    found: dict[Hashable, list[Candidate]] = {}
-    for candidate in candidates:
-        found.setdefault(key(candidate), []).append(candidate)
-    return found.values()
+    yield from group_by(by_price, _pool).values()
 
 
 def _fleet(_: Candidate) -> Hashable:

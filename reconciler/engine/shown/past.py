@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from reconciler.model.decode import decode_json
+from reconciler.model.grouping import group_pairs
 from reconciler.ports.journal import REQUESTED, Intent, JournalEntry, Outcome, Verb, shown_verb
 from reconciler.ports.state import RecordedPlan, RunningCommand
 
@@ -167,9 +168,9 @@ class _Known(NamedTuple):
 def _commit_view(entries: Sequence[JournalEntry], now: datetime, known: _Known) -> CommitView:
     began = min(entry.intent.at for entry in entries)
     ended = _end_time(entries)
-    groups: dict[tuple[str, str], list[JournalEntry]] = {}
-    for entry, key in zip(entries, _group_keys(entries, known), strict=True):
-        groups.setdefault(key, []).append(entry)
+    groups = group_pairs(
+        (key, entry) for entry, key in zip(entries, _group_keys(entries, known), strict=True)
+    )
     span = (ended or now) - began
     return CommitView(
         revision=entries[0].intent.revision,

@@ -22,6 +22,7 @@ from reconciler.engine.ownership import INTENT_TAG
 from reconciler.engine.steps.nomination import NOMINATED
 from reconciler.model.decode import decode_json
 from reconciler.model.errors import StateError
+from reconciler.model.grouping import group_pairs
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.ports.cloud import Instance, Launch
@@ -59,9 +60,7 @@ def batch_launches(
         return BatchedLaunches(
             tuple(_single_launch(effects, call, reason) for call, reason in calls)
         )
-    kinds: dict[bytes, list[tuple[Launch, str]]] = {}
-    for call, reason in calls:
-        kinds.setdefault(_batch_key(call, reason), []).append((call, reason))
+    kinds = group_pairs((_batch_key(call, reason), (call, reason)) for call, reason in calls)
     launches: list[LaunchCall] = []
     batches: list[Intent] = []
     for group in kinds.values():

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from reconciler.model.duration import format_duration
+from reconciler.model.grouping import group_pairs
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import add_resources, format_resources
@@ -113,9 +114,7 @@ class PlanPlacements:
         """Return the claims by name, each with all pods placed on it."""
         if not self._claims:
             return ()
-        pods_by_claim: dict[str, list[str]] = {}
-        for pod, place in self._places.items():
-            pods_by_claim.setdefault(place.where, []).append(pod)
+        pods_by_claim = group_pairs((place.where, pod) for pod, place in self._places.items())
         have_more = any(
             not set(claim.pods).issuperset(pods_by_claim.get(claim.name, ()))
             for claim, _ in self._claims

@@ -13,9 +13,9 @@ from reconciler.catalog.adjusted.discovered import Discoveries
 from reconciler.catalog.catalog import Catalog
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.workloads.scaled import ScaledWorkload
+from reconciler.model.decision.policy import Policy
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.json import JsonObject
-from reconciler.model.policy import Policy
 from reconciler.model.settings import Settings
 from reconciler.observed.allocation import BY_NAMESPACE, Grouping
 from reconciler.observed.state import ClusterState

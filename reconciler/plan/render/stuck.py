@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from reconciler.disruption.simulation import PODS_WITHOUT_PLACE
+from reconciler.model.grouping import group_by
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.quoting import without_backticks
@@ -32,9 +33,7 @@ def stuck_lines(stuck: Sequence[StuckNode], source: ObservationSource | None) ->
     If the ``source`` of the plan has no nodes, those that are launched meanwhile have no names yet,
     and are described by their NodePool.
     """
-    kinds: dict[tuple[str, str], list[StuckNode]] = {}
-    for node in stuck:
-        kinds.setdefault(_CANNOT.get(node.reason, _REMOVED), []).append(node)
+    kinds = group_by(stuck, lambda node: _CANNOT.get(node.reason, _REMOVED))
     has_names = source != "workloads"
     return [_stuck_line(nodes, *words, has_names=has_names) for words, nodes in kinds.items()]
 

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from reconciler.model.decision.changes import Change
 from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.decision.waiting import DeferredClaim
+from reconciler.model.grouping import group_by, group_pairs
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.instancetype import PriceOrigin
@@ -130,9 +131,9 @@ def group_messages(rows: Iterable[tuple[tuple[str, ...], str, str]]) -> list[Mes
 
     Messages that differ only in a pod of a workload are one, which names the workload.
     """
-    found: dict[tuple[tuple[str, ...], str], list[tuple[str, str]]] = {}
-    for group, message, name in rows:
-        found.setdefault((group, _without_pod_names(message)), []).append((message, name))
+    found = group_pairs(
+        ((group, _without_pod_names(message)), (message, name)) for group, message, name in rows
+    )
     return [
         MessageGroup(
             group, general if len(dict(same)) > 1 else same[0][0], [name for _, name in same]
@@ -176,9 +177,7 @@ def format_pods(pods: Iterable[str], most: int = 4) -> str:
     Pods of one workload differ in the last part of their name; several of them count as one.
     The count sticks to its name by a no-break space.
     """
-    groups: dict[str, list[str]] = {}
-    for pod in pods:
-        groups.setdefault(pod.rpartition("-")[0] or pod, []).append(pod)
+    groups = group_by(pods, lambda pod: pod.rpartition("-")[0] or pod)
     shown = [
         f"{stem}-*\xa0({len(members):,})" if len(members) > 1 else members[0]
         for stem, members in groups.items()

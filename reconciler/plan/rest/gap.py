@@ -15,6 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace as with_fields
 
+from reconciler.model.grouping import group_by
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, ON_DEMAND, RESERVED, SPOT
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement, requirements_of
@@ -244,9 +245,7 @@ class _Chain:
 
     def shrink_requests(self) -> None:
         """Shrink requests that just miss a size, the largest workloads first."""
-        by_owner: dict[str, list[Pod]] = {}
-        for pod in self._pods:
-            by_owner.setdefault(workload_of(pod), []).append(pod)
+        by_owner = group_by(self._pods, workload_of)
         misses = sorted(
             (
                 miss

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from reconciler.disruption.gates.draining import drains_of
 from reconciler.model.chance import Chance
+from reconciler.model.grouping import group_by
 from reconciler.model.kubernetes.cluster import (
     DaemonSet,
     PodDisruptionBudget,
@@ -431,7 +432,7 @@ def _refresh_budgets(
     """
     if not started or not cluster.pod_disruption_budgets:
         return cluster.pod_disruption_budgets
-    newest = _by_namespace(started)
+    newest = group_by(started, lambda pod: pod.namespace)
     changed = {
         b.key
         for b in cluster.pod_disruption_budgets
@@ -446,7 +447,7 @@ def _counted_again(
     budgets: Iterable[PodDisruptionBudget], pods: Iterable[Pod]
 ) -> tuple[PodDisruptionBudget, ...]:
     """Return budgets with the evictions that they allow, each compared with its namespace only."""
-    own = _by_namespace(pods)
+    own = group_by(pods, lambda pod: pod.namespace)
     return tuple(
         replace(
             b,
@@ -456,10 +457,3 @@ def _counted_again(
         )
         for b in budgets
     )
-
-
-def _by_namespace(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
-    found: dict[str, list[Pod]] = {}
-    for pod in pods:
-        found.setdefault(pod.namespace, []).append(pod)
-    return found

@@ -12,6 +12,7 @@ import msgspec
 
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.decision.part import Part
+from reconciler.model.grouping import group_pairs
 from reconciler.plan.value.ranges import (
     CostDifference,
     FleetAtRest,
@@ -208,9 +209,7 @@ class UnscheduledPods(Part, frozen=True, kw_only=True):
 
 def group_unscheduled_pods(reasons: Iterable[tuple[str, str]]) -> tuple[UnscheduledPods, ...]:
     """Return pods with their reasons, by reason."""
-    groups: dict[str, list[str]] = {}
-    for pod, message in reasons:
-        groups.setdefault(message, []).append(pod)
+    groups = group_pairs((message, pod) for pod, message in reasons)
     return tuple(UnscheduledPods(message=m, pods=tuple(pods)) for m, pods in groups.items())
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from reconciler.adapters.aws.bootstrap.setup import Setup
 from reconciler.model.errors import CloudError
+from reconciler.model.grouping import group_pairs
 from reconciler.model.json import JsonDict
 from reconciler.model.text.quoting import quote_value
 
@@ -155,9 +156,7 @@ def _sort_keys(value: object) -> Any:
 
 def _kubernetes_settings(setup: Setup, own: JsonDict) -> JsonDict:
     cluster, kubelet = setup.cluster, setup.kubelet
-    taints: dict[str, list[str]] = {}
-    for taint in setup.taints:
-        taints.setdefault(taint.key, []).append(f"{taint.value}:{taint.effect}")
+    taints = group_pairs((taint.key, f"{taint.value}:{taint.effect}") for taint in setup.taints)
     table: JsonDict = {
         "api-server": cluster.endpoint,
         "cluster-certificate": cluster.ca_bundle,

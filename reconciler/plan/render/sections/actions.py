@@ -7,6 +7,7 @@ from math import fsum
 from typing import Final, NamedTuple
 
 from reconciler.model.decision.changes import DriftedClaim
+from reconciler.model.grouping import group_by
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_dollars
@@ -115,9 +116,9 @@ def order(plan: Plan) -> Section | None:
 
 def _action_steps(plan: Plan) -> list[ActionStep]:
     drift = {d.node_claim: d for d in plan.drift}
-    by_command: dict[str | None, list[Action]] = {}
-    for action in plan.actions:
-        by_command.setdefault(action.command, []).append(action)
+    by_command: dict[str | None, list[Action]] = group_by(
+        plan.actions, lambda action: action.command
+    )
     steps = [ActionStep("launch", a.reason, None, (), (a,), ()) for a in by_command.get(None, [])]
     for command in plan.commands:
         every = by_command.get(command.id, [])

@@ -9,6 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from reconciler.model.decision.waiting import Blocker, DeferredClaim, PoolBudget
+from reconciler.model.grouping import group_by
 from reconciler.model.text.counting import format_count
 from reconciler.plan.render.refusals import refusal_in_words
 from reconciler.plan.render.sections.actions import pool_cell
@@ -29,7 +30,6 @@ from reconciler.render.cells import (
     SectionRow,
     Text,
     Timeline,
-    group_by,
     group_similar,
     rows_of,
     summarize_texts,
@@ -151,7 +151,7 @@ def _joined_by_node(items: Sequence[BlockedNode]) -> list[BlockedNode]:
     groups = group_by(items, lambda item: (item.node, item.node_pool, item.code, item.message))
     return [
         replace(group[0], reason=", ".join(dict.fromkeys(item.reason for item in group)))
-        for group in groups
+        for group in groups.values()
     ]
 
 
@@ -245,7 +245,7 @@ def budgets(plan: Plan) -> Section | None:
         key="budgets",
         title="Budgets",
         columns=tuple(Column(title, numeric=title in numeric) for title in columns),
-        rows=tuple(map(_budget_row, group_by(plan.budgets, row_key))),
+        rows=tuple(map(_budget_row, group_by(plan.budgets, row_key).values())),
         table=True,
         folded=True,
     )
@@ -311,7 +311,7 @@ def _waiting_lanes(plan: Plan, end: datetime) -> Iterator[Lane]:
     def row_key(item: DeferredClaim) -> Hashable:
         return (item.reason, *_rule_key(item))
 
-    for group in group_by(plan.deferred, row_key):
+    for group in group_by(plan.deferred, row_key).values():
         first = group[0]
         stop = min(first.not_before or end, end)
         when = (

@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from reconciler.model.grouping import group_by
 from reconciler.model.text.counting import format_count
 from reconciler.plan.render.unplaced import (
     LASTING,
@@ -27,7 +28,6 @@ from reconciler.render.cells import (
     SectionRow,
     Text,
     Tone,
-    group_by,
     group_similar,
     name_cell,
     rows_of,
@@ -122,9 +122,9 @@ def reason_lines(reasons: Iterable[Reason]) -> tuple[Line, ...]:
     every = list(reasons)
     groups = group_by(every, lambda r: (r.code, without_pool(r.message, r.node_pool or "")))
     if len(groups) > ROWS_UNGROUPED_MAX:
-        groups = group_by(every, lambda r: r.code or r.message)
-    groups.sort(key=lambda group: (_reason_rank(group[0]), len(group)))
-    return tuple(map(_reason_line, groups))
+        groups = group_by(every, lambda r: (r.code or r.message, ""))
+    ranked = sorted(groups.values(), key=lambda group: (_reason_rank(group[0]), len(group)))
+    return tuple(map(_reason_line, ranked))
 
 
 def leading_reasons(reasons: Iterable[Reason]) -> list[str]:
