@@ -92,17 +92,6 @@ def count_rules(shape: Shape) -> int:
     return len(shape.repels) + sum(len(step.rules) for step in shape.steps)
 
 
-def is_ruled(shape: Shape, repelling: Iterable[Rule], known: dict[Shape, bool]) -> bool:
-    """Return whether topology rules apply to pods of a shape: their own, or ``repelling`` ones.
-
-    ``known`` has the earlier answers.
-    """
-    if shape not in known:
-        repelled = any(rule.selects(shape.namespace, shape.labels) for rule in repelling)
-        known[shape] = repelled or count_rules(shape) > 0
-    return known[shape]
-
-
 def applied_rules(
     cohorts: Sequence[Cohort], hosts: Iterable[Host]
 ) -> tuple[AppliedRule, ...] | None:

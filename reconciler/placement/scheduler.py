@@ -42,7 +42,6 @@ from reconciler.placement.inputs import (
     count_rules,
     hosts_of,
     is_comparable,
-    is_ruled,
 )
 from reconciler.placement.nodes.claims import Order, unlaunched_targets
 from reconciler.placement.nodes.daemons import daemons
@@ -237,10 +236,10 @@ class Scheduler:
         self, shapes: _PodsByShape, hosts: Sequence[Host], without: frozenset[str]
     ) -> tuple[AppliedRule, ...] | None:
         """Return the topology rules that apply to pods, None if they cannot be compared quickly."""
-        repelling = self._census.repelling_rules
-        if not any(is_ruled(shape, repelling, self._census.ruled) for shape in shapes):
+        running = self._census.repellers
+        if not any(count_rules(shape) or running.selecting(shape) for shape in shapes):
             return ()
-        if len(repelling) + sum(map(count_rules, shapes)) > RULES_MAX:
+        if len(running.counts) + sum(map(count_rules, shapes)) > RULES_MAX:
             return None
         rows = (cohorts_of(s, members, self._is_guarded) for s, members in shapes.items())
         cohorts = [cohort for row in rows for cohort in row]

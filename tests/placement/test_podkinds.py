@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reconciler.catalog.table import indices
 from reconciler.placement.pods.shape import Shape
 from reconciler.placement.pods.volumes import NO_VOLUMES
 from reconciler.placement.topology.podkinds import PodKinds
+from reconciler.placement.topology.repellers import RunningRepellers
+from reconciler.placement.topology.ruleindex import RuleIndex
 from reconciler.placement.topology.rules import Rule, RuleKind, Selector
 from tests.examples import examples
 from tests.placement.builders import (
@@ -56,6 +61,48 @@ def test_a_rule_selects_the_same_pods_by_label_and_one_by_one(
     selected = known.selected_by(rule)
     for each, (namespace, labels) in zip(shapes, kinds, strict=True):
         assert bool(selected & known.bit_of(each)) == rule.selects(namespace, labels)
+
+
+@settings(max_examples=examples(400))
+@given(_kinds, st.lists(st.tuples(st.frozensets(_namespaces, min_size=1), _selectors), max_size=8))
+def test_the_rules_that_select_a_pod_are_found_by_its_labels_and_one_by_one(
+    kinds: list[tuple[str, dict[str, str]]], made: list[tuple[frozenset[str], Selector]]
+) -> None:
+    rules = [Rule(RuleKind.ANTI_AFFINITY, HOST, *each) for each in made]
+    index = RuleIndex(rules)
+    for namespace, labels in kinds:
+        found = index.selecting(namespace, labels)
+        selecting = {i for i, rule in enumerate(rules) if rule.selects(namespace, labels)}
+        assert set(indices(found)) == selecting
+
+
+@settings(max_examples=examples(200))
+@given(
+    st.lists(st.tuples(st.sampled_from([HOST, ZONE, "example.com/none"]), _selectors), max_size=20),
+    st.lists(st.tuples(_namespaces, st.dictionaries(_keys, _values, max_size=3)), max_size=14),
+)
+def test_running_repellers_are_added_up_by_the_pods_that_they_select(
+    made: list[tuple[str, Selector]], kinds: list[tuple[str, dict[str, str]]]
+) -> None:
+    rules = [
+        Rule(RuleKind.ANTI_AFFINITY, key, frozenset({"shop", "crowd"}), selector, inverse=True)
+        for key, selector in made
+    ]
+    counts = {rule: {f"d{i % 3}": 1 + i} for i, rule in enumerate(rules)}
+    running = RunningRepellers(counts, lambda rule: rule.key)
+    shapes = [shape(*kind) for kind in kinds]
+    known = PodKinds(shapes)
+    expected: dict[tuple[str, int], Counter[str]] = {}
+    for rule, by_domain in counts.items():
+        if selected := known.selected_by(rule):
+            expected.setdefault((rule.key, selected), Counter()).update(by_domain)
+    found: dict[tuple[str, int], Counter[str]] = {}
+    for part in running.alike(map(running.selecting, shapes), known.selected_by):
+        for total in running.sums(part):
+            assert running.has(total.rule, part)
+            key = (total.rule.key, known.selected_by(total.rule))
+            found.setdefault(key, Counter()).update(total.counts)
+    assert found == expected
 
 
 def crowd(same: bool, key: str, operator: str) -> list[Object]:

@@ -279,7 +279,7 @@ def test_simplified_rules_repel_what_any_of_them_may() -> None:
     nodes = [item for name in ("n0", "n1") for item in a_node(name)]
     scheduler, cluster = a_scheduler([a_pool("default"), *nodes, *rules])
     may_define = scheduler._universe.may_define
-    found = Census(cluster, may_define, frozenset({"crowd"})).repelling_rules
+    found = Census(cluster, may_define, frozenset({"crowd"})).repellers.counts
     assert {rule.key: counts for rule, counts in found.items()} == {
         HOST: {"n0": 1},
         ZONE: {"zone-a": 1},

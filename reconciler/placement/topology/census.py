@@ -13,10 +13,10 @@ kube-scheduler counts only those of existing nodes).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 
-from reconciler.catalog.table import bits, mask_of_flags
+from reconciler.catalog.table import bits, iterate_members, mask_of_flags
 from reconciler.model.karpenter.labels import HOSTNAME
 from reconciler.model.karpenter.requirements import Requirements, equals
 from reconciler.model.kubernetes.pod import Pod
@@ -27,6 +27,7 @@ from reconciler.placement.nodes.space import Demands
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.pods.shape import RelaxedShape, Shape, repelling_rules
 from reconciler.placement.topology.podkinds import PodKinds
+from reconciler.placement.topology.repellers import RunningRepellers
 from reconciler.placement.topology.rules import NodeFilter, Rule, RuleKind, Selector
 from reconciler.placement.work import StandingRules
 
@@ -151,7 +152,7 @@ class Census:
 
     The required anti-affinity of running pods of the ``simplified`` namespaces counts as repelling
     every pod of the namespaces in which it selects one. ``may_define`` is whether new nodes may
-    have a label. ``ruled`` is what is known of ``is_ruled``.
+    have a label.
     """
 
     def __init__(
@@ -163,15 +164,16 @@ class Census:
         self._cluster = cluster
         self._may_define = may_define
         self.simplified = simplified
-        self.ruled: dict[Shape, bool] = {}
         self._nodes = cluster.hosts
         self._names = [n.name for n in self._nodes]
         self._labels = [n.labels for n in self._nodes]
         self._label_index = LabelIndex(self._names, self._labels, [n.taints for n in self._nodes])
         self._base: dict[Rule, dict[str, int]] = {}
+        self._alike: dict[tuple[int, str, NodeFilter | None], dict[str, int]] = {}
         self._domains: dict[Rule, list[tuple[str, int]]] = {}
         self._filters: dict[NodeFilter, int] = {}
         self._concerned: dict[Rule, frozenset[str]] = {}
+        self._may_exist: dict[str, bool] = {}
         self._stranded: dict[Shape, bool] = {}
 
     @cached_property
@@ -195,31 +197,19 @@ class Census:
         return list(found.values())
 
     @cached_property
-    def _by_label(self) -> dict[tuple[str, str], list[_Entry]]:
-        index: dict[tuple[str, str], list[_Entry]] = {}
-        for entry in self._entries:
-            for pair in entry.labels.items():
-                index.setdefault(pair, []).append(entry)
-        return index
+    def _running(self) -> PodKinds:
+        """The kinds of ``_entries``, in the same order."""
+        return PodKinds(self._entries)
 
-    def _candidates(self, rule: Rule) -> list[_Entry]:
-        pairs = rule.selector.pairs
-        if not pairs:
-            return self._entries
-        return min((self._by_label.get(pair, []) for pair in pairs), key=len)
-
-    def _selected_entries(self, rule: Rule) -> Iterator[_Entry]:
-        """Yield the entries that count; a missing selector counts all running pods.
+    def _selected_entries(self, rule: Rule) -> int:
+        """Return the entries that count; a missing selector counts all running pods.
 
         This follows Karpenter: when it lists pods, a missing selector matches any pod, although it
         matches none of the pods being placed.
         """
         if rule.selector.nothing:
-            yield from (e for e in self._entries if e.namespace in rule.namespaces)
-            return
-        for entry in self._candidates(rule):
-            if rule.selects(entry.namespace, entry.labels):
-                yield entry
+            return self._running.in_namespaces(rule.namespaces)
+        return self._running.selected_by(rule)
 
     def _domain(self, rule: Rule, index: int) -> str | None:
         """Return the domain of a node for a rule, or None if the node does not count."""
@@ -254,18 +244,29 @@ class Census:
         return self._remaining_nodes & ~bits(index for index in found if index is not None)
 
     def counts(self, rule: Rule) -> dict[str, int]:
-        """Return how many pods run in each domain; empty domains are left out."""
+        """Return how many pods run in each domain; empty domains are left out.
+
+        A tenant may name a label of its own for each pod, which no node has, and may give each pod
+        a rule that selects the same pods as another's: neither is counted again.
+        """
         known = self._base.get(rule)
         if known is None:
-            known = {}
-            # a tenant may name a label of its own for each pod, which no node has
-            for entry in self._selected_entries(rule) if self._is_on_a_node(rule) else ():
-                for index, count in entry.on_nodes.items():
-                    domain = self._domain(rule, index)
-                    if domain is not None:
-                        known[domain] = known.get(domain, 0) + count
+            selected = self._selected_entries(rule) if self._is_on_a_node(rule) else 0
+            alike = (selected, rule.key, rule.node_filter)
+            known = self._alike.get(alike)
+            if known is None:
+                known = self._alike[alike] = self._count(selected, rule)
             self._base[rule] = known
         return dict(known)
+
+    def _count(self, selected: int, rule: Rule) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for number in iterate_members(selected):
+            for index, count in self._entries[number].on_nodes.items():
+                domain = self._domain(rule, index)
+                if domain is not None:
+                    found[domain] = found.get(domain, 0) + count
+        return found
 
     def domain_of(self, rule: Rule, pod: Pod) -> str | None:
         """Return the domain in which a bound pod was counted, or None."""
@@ -276,7 +277,11 @@ class Census:
 
     def may_have(self, rule: Rule) -> bool:
         """Return whether some node has the label of a rule, or may get it."""
-        return rule.by_host or self._may_define(rule.key) or self._is_on_a_node(rule)
+        known = self._may_exist.get(rule.key)
+        if known is None:
+            known = rule.by_host or self._may_define(rule.key) or self._is_on_a_node(rule)
+            self._may_exist[rule.key] = known
+        return known
 
     def strands(self, shape: Shape) -> bool:
         """Return whether its own rules leave the pods of a shape no node, however many there are.
@@ -307,8 +312,8 @@ class Census:
         return [value for value, members in known if members & staying]
 
     @cached_property
-    def repelling_rules(self) -> dict[Rule, dict[str, int]]:
-        """The required anti-affinity of running pods: rules and the domains of their pods."""
+    def repellers(self) -> RunningRepellers:
+        """The required anti-affinity of running pods."""
         found: dict[Rule, dict[str, int]] = {}
         for (_, rule), nodes in self._repelling_pods.items():
             counts = found.setdefault(rule, {})
@@ -316,19 +321,11 @@ class Census:
                 domain = self._domain(rule, index)
                 if domain is not None:
                     counts[domain] = counts.get(domain, 0) + 1
-        return found
+        return RunningRepellers(found, self.label_of)
 
-    @cached_property
-    def distinct_repelling_rules(self) -> Sequence[Rule]:
-        """The same rules; of those that differ only in labels that no node can have, the first.
-
-        They leave no domain to the pods that they select, whatever the labels are called.
-        """
-        found: dict[tuple[object, ...], Rule] = {}
-        for rule in self.repelling_rules:
-            label = rule.key if self.may_have(rule) else ""
-            found.setdefault((label, rule.namespaces, rule.selector), rule)
-        return tuple(found.values())
+    def label_of(self, rule: Rule) -> str:
+        """Return the label by which a rule separates or joins pods, "" if no node can have it."""
+        return rule.key if self.may_have(rule) else ""
 
     @cached_property
     def repelling_namespaces(self) -> Mapping[str, int]:
@@ -362,8 +359,7 @@ class Census:
             return rules
         selected: dict[str, set[str]] = {}
         for rule in rules:
-            key = rule.key if self.may_have(rule) else ""
-            selected.setdefault(key, set()).update(self._concerned_namespaces(rule))
+            selected.setdefault(self.label_of(rule), set()).update(self._concerned_namespaces(rule))
         return [
             Rule(RuleKind.ANTI_AFFINITY, key, frozenset(names), Selector(), inverse=True)
             for key, names in selected.items()

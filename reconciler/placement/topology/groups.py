@@ -265,14 +265,15 @@ class Topology:
         self._census = census
         self._universe = universe
         self._remaining = census.remaining_nodes(without)
-        self._kinds = PodKinds(shapes)
+        self._shapes = list(shapes)
+        self._kinds = PodKinds(self._shapes)
         self._groups: dict[Rule, Group] = {}
         self._alike: dict[tuple[object, ...], Group] = {}
         self._restrictions: dict[tuple[Group, int, int | None], Restriction] = {}
         self._selected: dict[Group, int] = {}
         self._by_pair: dict[tuple[str, str], list[Group]] = {}
         self._by_namespace: dict[str, list[Group]] = {}
-        self._may_exist: dict[str, bool] = {}
+        self._running_repellers = 0
         self.repellers: dict[str, set[Group]] = {}
 
     def group(self, rule: Rule) -> Group:
@@ -294,30 +295,29 @@ class Topology:
     def _group_alike(self, rule: Rule) -> Group:
         """Return the group of the rules that have the same counts, or a new one."""
         if rule.inverse:
-            return self._repelling_group(rule, dict(self._census.repelling_rules.get(rule, {})))
+            running = self._census.repellers
+            is_known = running.has(rule, self._running_repellers)
+            return self._repelling_group(rule, {} if is_known else running.counts.get(rule, {}))
         counts = self._census.counts(rule)
         nodes = (rule.node_filter, rule.tolerations)
         return self._group_at(
             (rule.kind, rule.key, *nodes, frozenset(counts.items())), rule, counts
         )
 
-    def _repelling_group(self, rule: Rule, counts: dict[str, int]) -> Group:
+    def _repelling_group(self, rule: Rule, counts: Mapping[str, int]) -> Group:
         """Return the group of the rules that repel the same pods by the same label.
 
         Labels that nothing has leave no domain, whatever they are called.
         """
-        return self._group_at((rule.kind, self._label_of(rule)), rule, counts)
+        return self._group_at((rule.kind, self._census.label_of(rule)), rule, counts)
 
-    def _label_of(self, rule: Rule) -> str:
-        return rule.key if self._may_have(rule) else ""
-
-    def _group_at(self, alike: tuple[object, ...], rule: Rule, counts: dict[str, int]) -> Group:
+    def _group_at(self, alike: tuple[object, ...], rule: Rule, counts: Mapping[str, int]) -> Group:
         """Return the group of a rule, with the others that are ``alike`` and select the same."""
         selected, pairs = self._kinds.selected_by(rule), rule.selector.pairs
         key = (rule.inverse, *alike, selected, pairs[:1])
         known = self._alike.get(key)
         if known is None:
-            known = self._alike[key] = self._new_group(rule, counts)
+            known = self._alike[key] = self._new_group(rule, dict(counts))
             self._selected[known] = selected
             self._index(known, pairs, selected)
         elif rule.inverse:
@@ -353,13 +353,7 @@ class Topology:
 
         A tenant may name as many labels as it likes that no node has.
         """
-        return self._may_have(group.rule)
-
-    def _may_have(self, rule: Rule) -> bool:
-        known = self._may_exist.get(rule.key)
-        if known is None:
-            known = self._may_exist[rule.key] = self._census.may_have(rule)
-        return known
+        return self._census.may_have(group.rule)
 
     def reach(self, restriction: Restriction, shape: Shape, step: RelaxedShape) -> frozenset[str]:
         """Return the domains in which a node can be launched for pods of a shape."""
@@ -387,24 +381,13 @@ class Topology:
         return found
 
     def add_running_repellers(self) -> None:
-        """Add the required anti-affinity of running pods that repels some of the pods to place.
-
-        There may be as many such rules as pods, so the counts of equal ones are added up first.
-        """
-        running = self._census.repelling_rules
-        alike: dict[tuple[str, int, Sequence[tuple[str, str]]], list[Rule]] = {}
-        for rule in self._census.distinct_repelling_rules:
-            selected = self._kinds.selected_by(rule)
-            if selected:
-                key = (self._label_of(rule), selected, rule.selector.pairs[:1])
-                alike.setdefault(key, []).append(rule)
-        for rules in alike.values():
-            counts: dict[str, int] = {}
-            for rule in rules:
-                for domain, count in running[rule].items():
-                    counts[domain] = counts.get(domain, 0) + count
-            group = self._repelling_group(rules[0], counts)
-            self._groups.update(dict.fromkeys(rules, group))
+        """Add the required anti-affinity of running pods that repels some of the pods to place."""
+        running = self._census.repellers
+        selecting = [running.selecting(shape) for shape in self._shapes]
+        for rules in running.alike(selecting, self._kinds.selected_by):
+            for found in running.sums(rules):
+                self._repelling_group(found.rule, found.counts)
+            self._running_repellers |= rules
 
     def snapshot(self) -> list[dict[str, int]]:
         """Return the current counts of all groups, for ``restore``."""

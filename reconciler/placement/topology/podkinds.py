@@ -6,9 +6,10 @@ a rule costs a few operations on bit sets, however many pods there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
+from reconciler.catalog.table import bits, union_of
 from reconciler.placement.topology.rules import Rule, Selector
 
 _Expression = tuple[str, str, tuple[str, ...]]
@@ -30,32 +31,34 @@ class PodKinds:
     """
 
     def __init__(self, shapes: Iterable[Labelled]) -> None:
-        self._bits: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
-        self._by_namespace: dict[str, int] = {}
-        self._by_key: dict[str, int] = {}
-        self._by_pair: dict[tuple[str, str], int] = {}
+        self._numbers: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
+        namespaces: dict[str, list[int]] = {}
+        self._by_label: dict[str | tuple[str, str], list[int]] = {}
+        self._having: dict[str | tuple[str, str], int] = {}
         self._selected: dict[tuple[frozenset[str], Selector], int] = {}
         for shape in shapes:
-            self._add(shape)
-        self._all = (1 << len(self._bits)) - 1
-
-    def _add(self, shape: Labelled) -> None:
-        kind = (shape.namespace, frozenset(shape.labels.items()))
-        if kind in self._bits:
-            return
-        bit = self._bits[kind] = 1 << len(self._bits)
-        self._by_namespace[shape.namespace] = self._by_namespace.get(shape.namespace, 0) | bit
-        for pair in shape.labels.items():
-            self._by_key[pair[0]] = self._by_key.get(pair[0], 0) | bit
-            self._by_pair[pair] = self._by_pair.get(pair, 0) | bit
+            kind = (shape.namespace, frozenset(shape.labels.items()))
+            if kind in self._numbers:
+                continue
+            number = self._numbers[kind] = len(self._numbers)
+            namespaces.setdefault(shape.namespace, []).append(number)
+            for label in shape.labels.items():
+                self._by_label.setdefault(label[0], []).append(number)
+                self._by_label.setdefault(label, []).append(number)
+        self._all = (1 << len(self._numbers)) - 1
+        self._namespaces = {name: bits(members) for name, members in namespaces.items()}
 
     def bit_of(self, shape: Labelled) -> int:
         """Return the set with the kind of a shape only."""
-        return self._bits[shape.namespace, frozenset(shape.labels.items())]
+        return 1 << self._numbers[shape.namespace, frozenset(shape.labels.items())]
+
+    def in_namespaces(self, names: Collection[str]) -> int:
+        """Return the kinds of some namespaces."""
+        return union_of(members for name, members in self._namespaces.items() if name in names)
 
     def namespaces_of(self, selected: int) -> list[str]:
         """Return the namespaces of some kinds."""
-        return [name for name, members in self._by_namespace.items() if members & selected]
+        return [name for name, members in self._namespaces.items() if members & selected]
 
     def selected_by(self, rule: Rule) -> int:
         """Return the kinds that a rule selects, as ``Rule.selects`` does one by one."""
@@ -68,26 +71,30 @@ class PodKinds:
     def _find(self, namespaces: frozenset[str], selector: Selector) -> int:
         if selector.nothing:
             return 0
-        found = 0
-        for namespace, members in self._by_namespace.items():
-            if namespace in namespaces:
-                found |= members
+        found = self.in_namespaces(namespaces)
         for pair in selector.pairs:
-            found &= self._by_pair.get(pair, 0)
+            found &= self._with(pair)
         for expression in selector.expressions:
             found &= self._meeting(expression)
         return found
+
+    def _with(self, label: str | tuple[str, str]) -> int:
+        """Return the kinds with a label, or with a label of that key."""
+        known = self._having.get(label)
+        if known is None:
+            known = bits(self._by_label.get(label, ()))
+            if known:  # rules may name any number of labels that no pod has
+                self._having[label] = known
+        return known
 
     def _meeting(self, expression: _Expression) -> int:
         key, operator, values = expression
         match operator:
             case "In" | "NotIn":
-                having = 0
-                for value in values:
-                    having |= self._by_pair.get((key, value), 0)
+                having = union_of(self._with((key, value)) for value in values)
                 return having if operator == "In" else self._all & ~having
             case "Exists":
-                return self._by_key.get(key, 0)
+                return self._with(key)
             case "DoesNotExist":
-                return self._all & ~self._by_key.get(key, 0)
+                return self._all & ~self._with(key)
         return 0
