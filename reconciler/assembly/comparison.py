@@ -117,7 +117,7 @@ def with_base_inputs(
             rendered: their objects must not look removed.
     """
     replaced = tuple(_replacing_submodules(base, facts.diagnostics))
-    failed = new_failures(facts.diagnostics, base.read) if base.fleet is not None else ()
+    failed = new_failures(facts.diagnostics, base.read)
     if replaced or failed:
         raise InvalidFleetError((*replaced, *failed))
     if is_new_fleet(base, facts):
@@ -221,7 +221,7 @@ def without_missing_base(request: FleetRequest) -> tuple[FleetRequest, str]:
         return request, ""
     source = sources.read_source(request)
     head, findings = sources.read_desired(source, any_class=True, allow_empty=True)
-    if base.fleet is not None and (failed := new_failures(findings, base.read)):
+    if failed := new_failures(findings, base.read):
         raise InvalidFleetError(failed)
     request = with_one_region(request, head, base)
     is_empty = base.fleet is not None and not base.fleet.node_pools

@@ -49,7 +49,13 @@ CHOSEN = {
     "engine/ownership.py": {"contested-instance", "unknown-instance"},
     "source/objects.py": {"old-version", "wrong-version"},
     "desired/sources/detection.py": {"ambiguous-source"},
-    "desired/sources/unread.py": {"ambiguous-workloads", "unread-object", "unread-source"},
+    "desired/sources/unread.py": {
+        "ambiguous-workloads",
+        "missing-tool",
+        "unread-object",
+        "unread-source",
+        "unrendered-source",
+    },
     "desired/fleet.py": {"name-reference"},
     "assembly/inputs/rendering.py": {"missing-tool", "render-failed"},
 }

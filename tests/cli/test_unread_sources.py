@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -218,30 +219,88 @@ def test_a_template_with_placeholders_that_are_not_quoted_is_read(
     assert {f["file"] for f in findings(".", capsys) if f["severity"] == "error"} == {"web.yaml"}
 
 
-def test_a_tool_that_many_sources_lack_is_named_once(
-    work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def without_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.delenv("RECONCILER_HELM", raising=False)
+    for name in ("RECONCILER_HELM", "RECONCILER_KUSTOMIZE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("without_tools")
+def test_a_tool_that_many_sources_lack_is_named_once(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in "edcba":
         write(work, below(f"charts/{name}", WITHOUT_VALUES))
     write(work, NODES)
-    (found,) = findings(".", capsys)
-    assert (found["code"], found["severity"]) == ("missing-tool", "error")
+    (found,) = [f for f in findings(".", capsys) if f["severity"] != "info"]
+    assert (found["code"], found["severity"]) == ("unrendered-source", "warning")
     assert found["file"] == "charts/a/Chart.yaml"
-    named = "5 sources have to be rendered: charts/a, charts/b, charts/c and 2 more"
-    assert found["message"] == f"helm is not installed or not on PATH, and {named}"
+    named = "5 sources are not planned: charts/a, charts/b, charts/c and 2 more"
+    assert found["message"] == f"helm is not installed or not on PATH, so the pods of {named}"
+    assert pods(plan(".", capsys)) == 1
+    with pytest.raises(InvalidFleetError, match="so the pods of 5 sources"):
+        expect_complete(read_source(FleetRequest(path=".")).findings)
 
 
+@pytest.mark.usefixtures("without_tools")
+@pytest.mark.parametrize(
+    "files",
+    [
+        pytest.param(below("charts/a", SPARE_NODES) | NODES, id="it may render to nodes"),
+        pytest.param(below("charts/a", WITHOUT_VALUES), id="nothing else has nodes"),
+        pytest.param(
+            below("charts/a", WITHOUT_VALUES)
+            | NODES
+            | {"reconciler.yaml": "sources: [{chart: charts/a}]\n"},
+            id="the fleet requires it",
+        ),
+    ],
+)
+def test_a_source_that_may_have_the_nodes_needs_its_tool(
+    files: dict[str, str], work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, files)
+    (found,) = [f for f in findings(".", capsys) if f["severity"] == "error"]
+    assert found["code"] == "missing-tool"
+    needed = "and charts/a has to be rendered"
+    assert found["message"] == f"helm is not installed or not on PATH, {needed}"
+
+
+@pytest.mark.parametrize("change", ["nothing", "adds", "removes"])
+def test_a_comparison_needs_the_tools_of_both_revisions(
+    change: str, work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Policies on the cost of a change would pass, since neither revision has the pods."""
+    chart = below("other", WITHOUT_VALUES)
+    write(work, NODES if change == "adds" else NODES | chart)
+    commit(work, "before")
+    if change == "adds":
+        write(work, chart)
+    if change == "removes":
+        shutil.rmtree(work / "other")
+    git = shutil.which("git")
+    assert git is not None
+    (work.parent / "tools").mkdir()
+    (work.parent / "tools" / "git").symlink_to(git)
+    monkeypatch.setenv("PATH", str(work.parent / "tools"))
+    monkeypatch.delenv("RECONCILER_HELM", raising=False)
+    code = main(["plan", ".", "--base", "HEAD", "--set", "cluster=none"])
+    printed = capsys.readouterr()
+    if change == "removes":
+        assert (code, "Cost of this change unknown" in printed.out) == (0, True)
+    else:
+        assert (code, "helm is not installed" in printed.err) == (1, True)
+
+
+@pytest.mark.usefixtures("without_tools")
 def test_sources_in_folders_named_like_a_sentence_are_counted_one_by_one(
-    work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The folders were read from the messages, so a comma in a name made another tool of it."""
-    monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.delenv("RECONCILER_HELM", raising=False)
     for name in ("a, and b", "c"):
         write(work, below(f"charts/{name}", WITHOUT_VALUES))
     write(work, NODES)
-    (found,) = findings(".", capsys)
-    named = "2 sources have to be rendered: charts/a, and b, charts/c"
-    assert found["message"] == f"helm is not installed or not on PATH, and {named}"
+    (found,) = [f for f in findings(".", capsys) if f["severity"] != "info"]
+    named = "2 sources are not planned: charts/a, and b, charts/c"
+    assert found["message"] == f"helm is not installed or not on PATH, so the pods of {named}"

@@ -152,10 +152,10 @@ def expand(
     ]
     expanded = _Expansion(metered, below, renderer, detected, asked, purpose=options.purpose)
     found = expanded.run()
-    if options.purpose is Purpose.TAKE_OVER or detected.is_stated:
-        return found
-    findings = unread.left_out(found.findings, expanded.failed, found.files, options.purpose)
-    return replace(found, findings=findings)
+    findings = found.findings
+    if options.purpose is not Purpose.TAKE_OVER and not detected.is_stated:
+        findings = unread.left_out(findings, expanded.failed, found.files, options.purpose)
+    return replace(found, findings=unread.with_each_tool_once(findings))
 
 
 @dataclass
@@ -468,9 +468,9 @@ class _Expansion:
             at = place_in_message(error.message, build.files, build.folder, chart)
             where = place if at is None else replace(at, file=self._shown(at.file))
             message = f"`{command}` failed: {error.message}"
-            folders = (self._shown(build.folder),) if error.is_missing else ()
+            folders: tuple[str, ...] = ()
             if error.is_missing:
-                message = f"{error.message}{unread.needed_by(folders)}"
+                message, folders = error.message, (self._shown(build.folder),)
             remedy = error.remedy or "correct it; `kustomize build` shows the same error"
             if build.tool is Tool.HELM and not error.remedy:
                 remedy = missing_values(build.files, build.folder)

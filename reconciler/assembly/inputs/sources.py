@@ -229,7 +229,7 @@ class Base(NamedTuple):
     policies: tuple[Policy, ...] = ()
     errors: tuple[Diagnostic, ...] = ()
     is_missing: bool = False
-    read: ReadBefore = ReadBefore()
+    read: ReadBefore | None = None
     migrated_from: tuple[str, ...] = ()
 
 
@@ -255,17 +255,14 @@ def read_base(request: FleetRequest) -> Base | None:
     fleet = base.fleet
     both = (*found.diagnostics, *base.findings)
     errors = tuple(finding for finding in both if finding.severity is Severity.ERROR)
+    rendered = [file.path for file in files if isinstance(file, RenderedFile)]
     return Base(
         found.revision.head,
         (*(r.data for r in fleet.resources), *file_objects(fleet)),
         None if errors else fleet,
         tuple(replace(policy, source=PolicySource.BASE) for policy in fleet.policies),
         errors,
-        read=read_before(
-            (file.path for file in files if isinstance(file, RenderedFile)),
-            fleet.workloads,
-            both,
-        ),
+        read=None if errors else read_before(rendered, fleet.workloads, both),
         migrated_from=base.migrated_from,
     )
 

@@ -31,13 +31,17 @@ if TYPE_CHECKING:
 UNREAD: Final = "unread-source"
 UNREAD_OBJECT: Final = "unread-object"
 AMBIGUOUS_WORKLOADS: Final = "ambiguous-workloads"
-LEFT_OUT: Final = frozenset({UNREAD, UNREAD_OBJECT, AMBIGUOUS_WORKLOADS, DUPLICATE_WORKLOAD})
+UNRENDERED: Final = "unrendered-source"
+_MISSING_TOOL: Final = "missing-tool"
+LEFT_OUT: Final = frozenset(
+    {UNREAD, UNREAD_OBJECT, UNRENDERED, AMBIGUOUS_WORKLOADS, DUPLICATE_WORKLOAD}
+)
 """Findings on what a plan is without: it can be made, but not acted on."""
 _NAMED: Final = 3
-_NOT_OF_SOURCE: Final = frozenset({"missing-tool", "outside-source", "too-large"})
-"""Errors about this machine, or about what a source may refer to and its size."""
-_ELSEWHERE: Final = frozenset({"missing-source", "remote-source"})
-"""Errors about files that are not in the source."""
+_REFUSED: Final = frozenset({"outside-source", "too-large"})
+"""Errors about what a source may refer to, and about its size."""
+_ELSEWHERE: Final = frozenset({_MISSING_TOOL, "missing-source", "remote-source"})
+"""Errors that hide what the files of the source do not show."""
 _HIDING: Final = frozenset({"alias-bomb", "lfs-pointer", "not-utf8", "too-deep", "too-large"})
 """Errors of files whose content is not known: it may be NodePools, which would look removed."""
 _NODES: Final = re.compile(
@@ -74,50 +78,59 @@ def left_out(
     """Return the findings, with one warning in place of the errors in each source to leave out.
 
     As long as it is not known where the nodes are, a source with files that are missing or
-    elsewhere may have them. The nodes may have been added since a base.
+    elsewhere may have them, and so may one that this machine cannot render. The nodes may have been
+    added since a base.
     """
     has_nodes = any(makes_nodes(file.content) for file in files)
     lacks_values = any(one.code == EMPTY_CHART for one in findings)
     is_known = has_nodes or lacks_values or any(one.has_nodes for one in failed)
-    elsewhere = _ELSEWHERE - {"remote-source"} if purpose is Purpose.BASE else _ELSEWHERE
+    refused, elsewhere = _REFUSED, _ELSEWHERE
+    if purpose is Purpose.BASE:
+        refused, elsewhere = refused | {_MISSING_TOOL}, elsewhere - {"remote-source"}
     optional: list[FailedSource] = []
     needed: set[Diagnostic] = set()
     for one in failed:
-        is_needed = one.has_nodes and not (one.is_spare and has_nodes)
         codes = {error.code for error in one.errors}
+        is_spare = one.is_spare and has_nodes and _MISSING_TOOL not in codes
+        is_needed = one.has_nodes and not is_spare
         may_have_nodes = not is_known and not codes.isdisjoint(elsewhere)
-        if is_needed or may_have_nodes or not codes.isdisjoint(_NOT_OF_SOURCE):
+        if is_needed or may_have_nodes or not codes.isdisjoint(refused):
             needed.update(one.errors)
         else:
             optional.append(one)
     replaced = {error for one in optional for error in one.errors} - needed
-    every = _with_each_tool_once([finding for finding in findings if finding not in replaced])
-    return (*every, *dict.fromkeys(_warnings(optional, replaced)))
+    kept = [finding for finding in findings if finding not in replaced]
+    return (*kept, *dict.fromkeys(_warnings(optional, replaced)))
 
 
-def needed_by(folders: Sequence[str]) -> str:
-    """Return the end of a finding on a tool that sources in these folders need."""
-    if folders[1:]:
-        shown = format_list(folders, _NAMED)
-        return f", and {len(folders)} sources have to be rendered: {shown}"
-    return f", and {folders[0]} has to be rendered"
+def with_each_tool_once(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return the findings, with one for all sources that lack the same tool.
 
-
-def _with_each_tool_once(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Return the findings, with one for all sources that lack the same tool."""
+    Until then, a finding on a missing tool says only that it is missing.
+    """
     kept: list[Diagnostic] = []
-    lacking: dict[tuple[str, str], list[Diagnostic]] = {}
-    for finding in findings:
-        if finding.code == "missing-tool":
-            tool = finding.message.removesuffix(needed_by(finding.folders))
-            lacking.setdefault((tool, finding.hint), []).append(finding)
+    lacking: dict[tuple[str, str, str], list[Diagnostic]] = {}
+    for one in findings:
+        if one.code in (_MISSING_TOOL, UNRENDERED):
+            lacking.setdefault((one.code, one.message, one.hint), []).append(one)
         else:
-            kept.append(finding)
-    for (tool, _), found in lacking.items():
-        folders = tuple(dict.fromkeys(folder for one in found for folder in one.folders))
-        first = min(found, key=lambda d: d.order)
-        kept.append(replace(first, message=f"{tool}{needed_by(folders)}", folders=folders))
-    return kept
+            kept.append(one)
+    return (*kept, *map(_lacking_tool, lacking.values()))
+
+
+def _lacking_tool(found: Sequence[Diagnostic]) -> Diagnostic:
+    """Return the finding on all sources that lack a tool, at the first of them."""
+    first = min(found, key=lambda one: one.order)
+    folders = tuple(dict.fromkeys(folder for one in found for folder in one.folders))
+    if first.code == UNRENDERED:
+        many = f"{len(folders)} sources are not planned: {format_list(folders, _NAMED)}"
+        what = f"so the pods of {many if folders[1:] else f'{folders[0]} are not planned'}"
+    elif folders[1:]:
+        shown = format_list(folders, _NAMED)
+        what = f"and {len(folders)} sources have to be rendered: {shown}"
+    else:
+        what = f"and {folders[0]} has to be rendered"
+    return replace(first, message=f"{first.message}, {what}", folders=folders)
 
 
 def _warnings(
@@ -125,7 +138,10 @@ def _warnings(
 ) -> Iterator[Diagnostic]:
     for one in optional:
         errors = [error for error in one.errors if error in replaced]
-        if not errors:
+        lacking = [error for error in errors if error.code == _MISSING_TOOL]
+        for error in lacking:
+            yield replace(error, severity=Severity.WARNING, code=UNRENDERED)
+        if not errors or lacking:
             continue
         first = errors[0]
         if first.code == AMBIGUOUS_WORKLOADS:
@@ -171,12 +187,18 @@ def read_before(
     )
 
 
-def new_failures(head: Iterable[Diagnostic], before: ReadBefore) -> tuple[Diagnostic, ...]:
+def new_failures(head: Iterable[Diagnostic], before: ReadBefore | None) -> tuple[Diagnostic, ...]:
     """Return what the head leaves out and its base does not, as errors.
 
-    Objects that the base has would look removed, and others would seem to cost nothing.
+    Objects that the base has would look removed, and others would seem to cost nothing. ``before``
+    is None if there is no base, or if it has errors. A tool that is missing is an error in every
+    comparison: until somebody installed it, policies would pass for want of the objects.
     """
-    return tuple(replace(one, severity=Severity.ERROR) for one in head if _is_new(one, before))
+    return tuple(
+        replace(one, severity=Severity.ERROR)
+        for one in head
+        if one.code == UNRENDERED or (before is not None and _is_new(one, before))
+    )
 
 
 def _is_new(one: Diagnostic, before: ReadBefore) -> bool:
