@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Final, TextIO
 
 from reconciler.engine.tracking import track_command
@@ -113,17 +113,21 @@ class Reporter:
         return " ".join("".join(sorted(g, key=order.find)) for g in groups if any(g))
 
     def _count(self, claims: Sequence[NodeClaim], commands: Sequence[RunningCommand]) -> None:
-        by_name = {claim.name: claim for claim in claims}
-        runs = [track_command(command, by_name) for command in commands]
-        going = {
-            a.node_claim for run in runs for a in run.unfinished() if a.kind == ActionKind.TERMINATE
-        }
+        going = _claims_to_terminate(claims, commands)
         for pool in self._pools:
-            ours = [c for c in claims if c.node_pool == pool]
-            ready = sum(_sign(c) == READY for c in ours)
-            disrupted = sum(_sign(c) == LEAVING or c.name in going for c in ours if _sign(c))
+            ours = [(c.name, _sign(c)) for c in claims if c.node_pool == pool and _sign(c)]
+            ready = sum(sign == READY for _, sign in ours)
+            disrupted = sum(sign == LEAVING or name in going for name, sign in ours)
             self.least_ready[pool] = min(self.least_ready.get(pool, ready), ready)
             self.most_disrupted[pool] = max(self.most_disrupted.get(pool, 0), disrupted)
+
+
+def _claims_to_terminate(
+    claims: Sequence[NodeClaim], commands: Sequence[RunningCommand]
+) -> set[str | None]:
+    by_name = {claim.name: claim for claim in claims}
+    unfinished = chain.from_iterable(track_command(c, by_name).unfinished() for c in commands)
+    return {action.node_claim for action in unfinished if action.kind == ActionKind.TERMINATE}
 
 
 def _sign(claim: NodeClaim) -> str:
@@ -154,17 +158,16 @@ def _describe_alike(
     kind: str, alike: Sequence[Progress], commands: Mapping[str, RunningCommand]
 ) -> list[tuple[str, str]] | None:
     """Return the symbols and texts of events of a kind that has its own, None for other kinds."""
-    names = [p.node_claim for p in alike]
     concerned = [commands[p.command] for p in alike if p.command in commands]
     match kind:
         case "Initialized":
-            return [("✓", f"{_subject(names)} ready")]
+            return [("✓", f"{_subject(alike)} ready")]
         case "Terminated":
-            return [("-", f"{_subject(names)} terminated")]
+            return [("-", f"{_subject(alike)} terminated")]
         case "Discarded":
             return [("-", f"removed {format_count(len(alike), _resource_noun(alike))} from AWS")]
         case "CommandStarted":
-            return [_describe_command(command) for command in concerned]
+            return list(map(_describe_command, concerned))
         case "CommandValidated":
             return [(" ", _describe_validation(command)) for command in concerned]
         case "Recovered":
@@ -178,8 +181,9 @@ def _resource_noun(removed: Sequence[Progress]) -> str:
     return template if all(template in p.message for p in removed) else "unused resource"
 
 
-def _subject(claims: Sequence[str]) -> str:
-    """Return claims as the subject of a sentence, with the verb."""
+def _subject(events: Sequence[Progress]) -> str:
+    """Return the claims of events as the subject of a sentence, with the verb."""
+    claims = [event.node_claim for event in events]
     if len(claims) == 1:
         return f"{claims[0]} is"
     return f"{', '.join(claims) if len(claims) <= _NAMES_MAX else f'{len(claims)} nodes'} are"

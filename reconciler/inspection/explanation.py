@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from reconciler.model.grouping import group_pairs
+from reconciler.model.grouping import group_by
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_dollars
 from reconciler.plan.render.wording import format_price_source
@@ -65,9 +65,8 @@ def explanation_sections(
     is_first = answer.kind == "NodePool" or not answer.reasons
     facts = answer.facts if is_first else ()
     yield text_section("verdict", subject, facts, f"{answer.verdict}.")
-    titles = group_pairs((_title_of(reason), (reason.message,)) for reason in answer.other_reasons)
-    for title, rows in titles.items():
-        yield _table_section("reasons", title, rows)
+    for title, reasons in group_by(answer.other_reasons, _title_of).items():
+        yield _table_section("reasons", title, [(reason.message,) for reason in reasons])
     if answer.facts and not is_first:
         yield text_section("facts", "Facts", answer.facts)
     if earlier:
@@ -77,14 +76,7 @@ def explanation_sections(
         title = "If it were the only pending pod"
         rows_of_places = tuple(_place_rows(answer))
         yield Section(key="places", title=title, columns=(Column(""),), rows=rows_of_places)
-    if answer.filters:
-        yield text_section("filters", _FILTERS, (), _format_filters(answer.filters))
-    if len(answer.offerings) > 1:
-        offers = [_offering_row(o, plan.at) for o in answer.offerings]
-        yield _table_section("offerings", "Cheapest instance types", offers)
-    if answer.constraints:
-        effects = [(_format_effect(c), c.constraint) for c in answer.constraints]
-        yield _table_section("constraints", "Effect of removing one constraint", effects)
+    yield from _offering_sections(answer, plan.at)
     ago = f", {age(plan.at, now)} ago" if now - plan.at >= _NOTABLE_AGE else ""
     yield Section(key="plan", title="", end=f"From plan {digest} of {clock_time(plan.at)}{ago}.")
 
@@ -100,6 +92,18 @@ def _title_of(reason: Decision) -> str:
     if reason.code in _NO_LAUNCH:
         return "Why it cannot launch nodes"
     return "Gaps and conflicts in the disruption settings"
+
+
+def _offering_sections(answer: Explanation, at: datetime) -> Iterator[Section]:
+    """Yield what the instance types are that are left, and what a constraint takes away."""
+    if answer.filters:
+        yield text_section("filters", _FILTERS, (), _format_filters(answer.filters))
+    if len(answer.offerings) > 1:
+        offers = [_offering_row(o, at) for o in answer.offerings]
+        yield _table_section("offerings", "Cheapest instance types", offers)
+    if answer.constraints:
+        effects = [(_format_effect(c), c.constraint) for c in answer.constraints]
+        yield _table_section("constraints", "Effect of removing one constraint", effects)
 
 
 def _place_rows(answer: Explanation) -> Iterator[SectionRow]:

@@ -91,17 +91,17 @@ def headline(fleet: str, rows: Sequence[NodeRow]) -> str:
     phases = [f"{states[phase]} {phase.lower()}" for phase in _PHASES if states[phase]]
     kinds = Counter(row.claim.metadata.labels.get(CAPACITY_TYPE, "") for row in rows)
     kinds.pop("", None)  # not launched yet
-    per_hour = sum(row.price or 0.0 for row in rows)
-    unpriced = sum(row.price is None for row in rows)
+    prices = [row.price for row in rows]
+    per_hour, unpriced = sum(filter(None, prices)), prices.count(None)
     parts = [
         f"{fleet}: {format_count(len(rows), 'node')}" + (f" ({', '.join(phases)})" if rows else ""),
         *(f"{number} {kind}" for kind, number in sorted(kinds.items())),
         format_count(sum(row.pods for row in rows), "pod"),
         f"${format_hourly(per_hour)}/hour",
         f"{format_monthly(per_hour)}/month",
-        *([f"{format_count(unpriced, 'node')} without a known price"] if unpriced else []),
+        f"{format_count(unpriced, 'node')} without a known price" if unpriced else "",
     ]
-    return ", ".join(parts)
+    return ", ".join(filter(None, parts))
 
 
 def sort_rows(rows: Iterable[NodeRow], order: str) -> list[NodeRow]:

@@ -11,7 +11,7 @@ from reconciler.model.text.money import format_dollars, format_whole_dollars
 from reconciler.model.text.quoting import code_spans
 from reconciler.model.text.times import format_time
 from reconciler.model.text.visible import markdown_text, one_line
-from reconciler.notifications.weekly import FleetReport
+from reconciler.notifications.weekly import FleetReport, ReportedBlocker, RuleOutcome
 from reconciler.plan.render.wording import blocker_title
 from reconciler.render.layout import table
 from reconciler.render.markdown import sentence_markdown
@@ -34,38 +34,36 @@ class ReportSection(NamedTuple):
 
 def sections_of(report: FleetReport) -> tuple[ReportSection, ...]:
     """Return the sections that have content."""
-    rules = tuple(
-        (
-            rule.reason,
-            str(rule.commands),
-            str(rule.nodes),
-            _signed(None if rule.saved_per_month is None else -rule.saved_per_month),
-        )
-        for rule in report.rules
-    )
     pools = tuple((pool or "(none)", str(count)) for pool, count in report.interrupted.items())
     interrupted = ReportSection("Interrupted nodes", (), "<", (("none",),))
     if pools:
         interrupted = ReportSection("Interrupted nodes", _POOLS, "<>", pools)
-    blockers = tuple(
-        (
-            blocker_title(one.kind, one.name),
-            str(one.nodes),
-            "" if one.since is None else format_time(one.since),
-            "" if one.forgone_per_month is None else format_whole_dollars(one.forgone_per_month),
-            one.message,
-        )
-        for one in report.blockers
-    )
+    rules, blockers = map(_rule_row, report.rules), map(_blocker_row, report.blockers)
     advice = tuple((f"{sentence[:1].upper()}{sentence[1:]}.",) for sentence in report.advice)
     found = (
         ReportSection("Cost", (), "<<", tuple(_costs(report))),
-        ReportSection("Disruption by rule", _RULES, "<>>>", rules),
+        ReportSection("Disruption by rule", _RULES, "<>>>", tuple(rules)),
         interrupted,
-        ReportSection("Blocked now", _BLOCKERS, "<><><", blockers),
+        ReportSection("Blocked now", _BLOCKERS, "<><><", tuple(blockers)),
         ReportSection("Advice", (), "<", advice),
     )
     return tuple(section for section in found if section.rows)
+
+
+def _rule_row(rule: RuleOutcome) -> tuple[str, ...]:
+    saved = rule.saved_per_month
+    change = _signed(None if saved is None else -saved)
+    return rule.reason, str(rule.commands), str(rule.nodes), change
+
+
+def _blocker_row(one: ReportedBlocker) -> tuple[str, ...]:
+    return (
+        blocker_title(one.kind, one.name),
+        str(one.nodes),
+        "" if one.since is None else format_time(one.since),
+        "" if one.forgone_per_month is None else format_whole_dollars(one.forgone_per_month),
+        one.message,
+    )
 
 
 def _costs(report: FleetReport) -> Iterator[tuple[str, str]]:
@@ -143,36 +141,20 @@ def render_html(report: FleetReport) -> str:
         body.append(el("h2", section.title))
         if len(section.align) == 1:
             body.append(el("ul", *(el("li", *_spans(row[0])) for row in section.rows)))
-            continue
-        sides = ["n" if side == ">" else None for side in section.align]
-        rows = [
-            el(
-                "tr",
-                *(el("td", *_spans(cell), cls=side) for cell, side in zip(row, sides, strict=True)),
-            )
-            for row in section.rows
-        ]
-        head = (
-            [
-                el(
-                    "tr",
-                    *(
-                        el("th", name, cls=side)
-                        for name, side in zip(section.header, sides, strict=True)
-                    ),
-                )
-            ]
-            if section.header
-            else []
-        )
-        body.append(
-            el(
-                "div",
-                el("table", *(el("thead", *head) for _ in head), el("tbody", *rows)),
-                cls="wide",
-            )
-        )
+        else:
+            body.append(el("div", _table(section), cls="wide"))
     return page(f"{report.fleet}: report", *body)
+
+
+def _table(section: ReportSection) -> Markup:
+    sides = ["n" if side == ">" else None for side in section.align]
+
+    def row(kind: str, cells: tuple[str, ...]) -> Markup:
+        pairs = zip(cells, sides, strict=True)
+        return el("tr", *(el(kind, *_spans(cell), cls=side) for cell, side in pairs))
+
+    head = [el("thead", row("th", section.header))] if section.header else []
+    return el("table", *head, el("tbody", *(row("td", cells) for cells in section.rows)))
 
 
 def _spans(cell: str) -> list[str]:

@@ -242,6 +242,30 @@ def columns_to_show(
     ]
 
 
+class ShownColumns(NamedTuple):
+    """The columns of a table that has one more for verbs and one for lines, if it has any."""
+
+    numbers: list[int]
+    verbs: bool
+    lines: bool
+    heads: list[Column]
+
+
+def shown_columns(
+    columns: Sequence[Column],
+    rows: Sequence[SectionRow],
+    lines_title: str,
+    *,
+    on_page: bool = False,
+) -> ShownColumns:
+    """Return the columns of a table on a page or in Markdown."""
+    numbers = columns_to_show(columns, rows, on_page=on_page)
+    verbs, lines = any(row.verb for row in rows), any(row.lines for row in rows)
+    heads = [*([Column("")] if verbs else []), *(columns[number] for number in numbers)]
+    heads += [Column(lines_title)] if lines else []
+    return ShownColumns(numbers, verbs, lines, heads)
+
+
 class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A plan for people: its subject, the headline, and the sections in order.
 
@@ -330,6 +354,11 @@ def group_similar(items: Iterable[T], same: Key[T], *similar: Key[T]) -> list[li
         joined = group_pairs((key(cluster[0][0]), cluster) for cluster in clusters)
         clusters = [[group for cluster in part for group in cluster] for part in joined.values()]
     return clusters
+
+
+def text_lines(*texts: str, tone: Tone = "") -> tuple[Line, ...]:
+    """Return a line for each text that is not empty."""
+    return tuple(Line((Text(text, tone),)) for text in texts if text)
 
 
 def rows_of(

@@ -92,10 +92,12 @@ def chart(
     def y(value: float) -> float:
         return round(_BOTTOM - value / top * (_BOTTOM - _TOP), 1)
 
-    levels = [top * quarter / 4 for quarter in range(5)]
     drawing = el(
         "svg",
-        *(level_line(label(value), y(value), _LEFT, _WIDTH - RIGHT) for value in levels),
+        *(
+            level_line(label(value), y(value), _LEFT, _WIDTH - RIGHT)
+            for value in _quarters(0.0, top)
+        ),
         grid,
         *(_line(curve, number, y) for number, curve in enumerate(curves)),
         cls="curves",
@@ -166,16 +168,14 @@ def scatter(dots: Sequence[Dot], unit: str, label: Callable[[float], str], about
     def y(value: float) -> float:
         return round(_BOTTOM - (value - low) / (high - low) * (_BOTTOM - _TOP), 1)
 
-    levels = [low + (high - low) * quarter / 4 for quarter in range(5)]
-    ends = [right * quarter / 4 for quarter in range(5)]
     marked = sorted({(dot.x, dot.y) for dot in dots if dot.marked})
-    path = "".join(
-        f"{'L' if number else 'M'}{_x(x / right)} {y(value)}"
-        for number, (x, value) in enumerate(marked)
-    )
+    front = "L".join(f"{_x(x / right)} {y(value)}" for x, value in marked)
     return el(
         "svg",
-        *(level_line(label(value), y(value), _LEFT, _WIDTH - RIGHT) for value in levels),
+        *(
+            level_line(label(value), y(value), _LEFT, _WIDTH - RIGHT)
+            for value in _quarters(low, high)
+        ),
         *(
             el(
                 "text",
@@ -185,10 +185,10 @@ def scatter(dots: Sequence[Dot], unit: str, label: Callable[[float], str], about
                 y=_BOTTOM + _DROP,
                 text_anchor="middle",
             )
-            for value in ends
+            for value in _quarters(0, right)
         ),
         el("text", unit, cls="soft", x=_LEFT - 8, y=_BOTTOM + _DROP, text_anchor="end"),
-        *([el("path", cls="front", d=path)] if len(marked) > 1 else []),
+        *([el("path", cls="front", d=f"M{front}")] if len(marked) > 1 else []),
         *(_dot(dot, _x(dot.x / right), y(dot.y)) for dot in dots),
         *_dot_labels([(_x(dot.x / right), y(dot.y), dot.label) for dot in dots]),
         cls="curves",
@@ -231,6 +231,11 @@ def _dot_labels(places: Sequence[tuple[float, float, str]]) -> list[Markup]:
         )
         for group in groups
     ]
+
+
+def _quarters(low: float, high: float) -> list[float]:
+    """Return the ends of a range and three values between them, at equal distances."""
+    return [low + (high - low) * quarter / 4 for quarter in range(5)]
 
 
 def _height_range(values: Sequence[float]) -> tuple[float, float]:

@@ -24,7 +24,7 @@ from reconciler.render.cells import (
     Text,
     ValueChange,
     Verbatim,
-    columns_to_show,
+    shown_columns,
     sort_value,
     text_of,
 )
@@ -80,28 +80,26 @@ def _body(section: Section) -> Markup:
 def _table(columns: Sequence[Column], rows: Sequence[SectionRow], lines_title: str) -> Markup:
     if not rows:
         return Markup("")
-    verbs, lines = any(row.verb for row in rows), any(row.lines for row in rows)
-    columns_shown = columns_to_show(columns, rows, on_page=True)
-    heads = [*([Column("")] if verbs else []), *(columns[number] for number in columns_shown)]
-    heads += [Column(lines_title)] if lines else []
+    shown = shown_columns(columns, rows, lines_title, on_page=True)
     head = el(
-        "tr", *(el("th", c.title, cls="n" if c.numeric else None, scope="col") for c in heads)
+        "tr", *(el("th", c.title, cls="n" if c.numeric else None, scope="col") for c in shown.heads)
     )
-    bodies = []
-    for row in rows[:ROWS_MAX]:
+
+    def body(row: SectionRow) -> Markup:
         unfolds = not row.more
         cells = [
-            _td(row.cells[number], columns[number], unfolds=unfolds) for number in columns_shown
+            _td(row.cells[number], columns[number], unfolds=unfolds) for number in shown.numbers
         ]
-        if verbs:
+        if shown.verbs:
             cells.insert(0, el("td", _verb(row.verb)))
-        if lines:
+        if shown.lines:
             cells.append(_lines(row.lines, lines_title, unfolds=unfolds))
-        bodies.append(_tbody(row, cells, columns, lines_title))
+        return _tbody(row, cells, columns, lines_title)
+
     rest = len(rows) - ROWS_MAX
     more = el("p", f"and {rest:,} more (`-o json` lists all)", cls="soft") if rest > 0 else ""
-    heading = el("thead", head) if any(column.title for column in heads) else ""
-    return join_markup(el("table", heading, *bodies, cls="cards"), more)
+    heading = el("thead", head) if any(column.title for column in shown.heads) else ""
+    return join_markup(el("table", heading, *map(body, rows[:ROWS_MAX]), cls="cards"), more)
 
 
 def _tbody(

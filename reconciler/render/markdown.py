@@ -25,8 +25,9 @@ from reconciler.render.cells import (
     NameList,
     Section,
     SectionRow,
+    ShownColumns,
     Verbatim,
-    columns_to_show,
+    shown_columns,
     text_of,
 )
 from reconciler.render.layout import truncate
@@ -142,31 +143,23 @@ class MarkdownSections:
         return [*heading, *body]
 
     def _table(self, section: Section) -> str:
-        columns_shown = columns_to_show(section.columns, section.rows)
-        verbs = any(row.verb for row in section.rows)
-        lines = any(row.lines for row in section.rows)
-        heads = [*([""] if verbs else []), *(section.columns[n].title for n in columns_shown)]
-        marks = [*([":--"] if verbs else [])]
-        marks += ["--:" if section.columns[n].numeric else ":--" for n in columns_shown]
-        if lines:
-            heads.append(section.lines_title)
-            marks.append(":--")
+        columns = shown_columns(section.columns, section.rows, section.lines_title)
+        heads = [column.title for column in columns.heads]
+        marks = ["--:" if column.numeric else ":--" for column in columns.heads]
         shown = section.rows[: self._limits.rows]
-        rows = [self._row(row, columns_shown, verbs=verbs, lines=lines) for row in shown]
+        rows = [self._row(row, columns) for row in shown]
         if len(section.rows) > len(shown):
             rest = f"and {len(section.rows) - len(shown):,} more (`-o html` lists all)"
             rows.append([rest, *[""] * (len(heads) - 1)])
         return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, marks, *rows))
 
-    def _row(
-        self, row: SectionRow, columns_shown: Sequence[int], *, verbs: bool, lines: bool
-    ) -> list[str]:
+    def _row(self, row: SectionRow, columns: ShownColumns) -> list[str]:
         rest: _Rest = "cut" if row.more else "fold"
-        cells = [self._cell(row.cells[n], rest) for n in columns_shown]
+        cells = [self._cell(row.cells[n], rest) for n in columns.numbers]
         if row.more:
-            cells[0] += self._folded_rows(row, columns_shown)
-        text = "<br>".join(self._lines(row.lines, "fold" if len(columns_shown) == 1 else rest))
-        return [*([row.verb] if verbs else []), *cells, *([text] if lines else [])]
+            cells[0] += self._folded_rows(row, columns.numbers)
+        text = "<br>".join(self._lines(row.lines, "fold" if len(cells) == 1 else rest))
+        return [*([row.verb] if columns.verbs else []), *cells, *([text] if columns.lines else [])]
 
     def _folded_rows(self, row: SectionRow, columns_shown: Sequence[int]) -> str:
         """Return the rows behind a row, a line for each, behind a fold in its first cell."""

@@ -86,6 +86,11 @@ def _words(name: str) -> str:
     return name.replace("_", " ").capitalize()
 
 
+def _format_fields(value: msgspec.Struct) -> str:
+    shown = ((name, _format_value(getattr(value, name))) for name in value.__struct_fields__)
+    return ", ".join(f"{_words(name).lower()} {text}" for name, text in shown if text)
+
+
 def _format_value(value: object) -> str:
     """Return a value of a field as text, a Struct by its fields."""
     match value:
@@ -98,9 +103,7 @@ def _format_value(value: object) -> str:
         case datetime():
             return format_time(value)
         case msgspec.Struct():
-            pairs = ((name, getattr(value, name)) for name in value.__struct_fields__)
-            shown = ((n, _format_value(v)) for n, v in pairs)
-            return ", ".join(f"{_words(n).lower()} {text}" for n, text in shown if text)
+            return _format_fields(value)
         case list() | tuple():
             return ", ".join(map(_format_value, value))
     return str(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import fsum
@@ -57,33 +57,38 @@ def upcoming_steps(
     These are the ends of ``consolidateAfter``, and the openings of budgets and windows. ``later``
     is what consolidation then does, None if that is not known.
     """
-    found: Counter[tuple[datetime, str]] = Counter()
-    for item in plan.deferred:
-        is_foreseen = later is not None and item.waits_for == WaitsFor.CONSOLIDATE_AFTER
-        if item.not_before is not None and item.not_before > now and not is_foreseen:
-            found[item.not_before, item.reason] += 1
+    found = Counter(
+        (item.not_before, item.reason)
+        for item in plan.deferred
+        if item.not_before is not None
+        if later is None or item.waits_for != WaitsFor.CONSOLIDATE_AFTER
+    )
     if later is None:
-        times = _consolidatable_times(nodes, {pool.name: pool for pool in pools})
-        found.update((at, DisruptionReason.UNDERUTILIZED.value) for at in times if at > now)
+        times = _consolidatable_times(nodes, pools)
+        found.update((at, DisruptionReason.UNDERUTILIZED.value) for at in times)
     steps = [UpcomingStep(at, reason, count, at - now) for (at, reason), count in found.items()]
-    steps += _consolidations([one for one in later or () if one.at > now], now)
-    return tuple(sorted(steps, key=lambda step: (step.at, step.reason))[:_UPCOMING_MAX])
+    if later is not None:
+        steps += _consolidations(later, now)
+    future = [step for step in steps if step.at > now]
+    return tuple(sorted(future, key=lambda step: (step.at, step.reason))[:_UPCOMING_MAX])
 
 
 def _consolidations(later: Iterable[LaterConsolidation], now: datetime) -> Iterator[UpcomingStep]:
     """Yield one step for all consolidations of one kind in the same minute from now."""
-    for members in group_by(later, lambda one: ((one.at - now) // _MINUTE, one.reason)).values():
+    future = (one for one in later if one.at > now)
+    for members in group_by(future, lambda one: ((one.at - now) // _MINUTE, one.reason)).values():
         at = min(one.at for one in members)
         nodes, saves = sum(one.nodes for one in members), fsum(one.saves for one in members)
         yield UpcomingStep(at, members[0].reason, nodes, at - now, saves)
 
 
 def _consolidatable_times(
-    nodes: Iterable[StateNode], pools: Mapping[str, NodePool]
+    nodes: Iterable[StateNode], pools: Iterable[NodePool]
 ) -> Iterator[datetime]:
     """Yield when ``consolidateAfter`` has passed for each node that stays."""
+    by_name = {pool.name: pool for pool in pools}
     for node in nodes:
-        pool = pools.get(node.node_pool)
+        pool = by_name.get(node.node_pool)
         if node.claim is None or pool is None or node.is_deleting:
             continue
         at = consolidatable_at(node.claim, pool)

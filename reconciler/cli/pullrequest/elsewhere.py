@@ -37,7 +37,7 @@ _NAMED: Final = 3
 
 def with_workloads_elsewhere(plan: Plan, request: FleetRequest) -> Plan:
     """Return a plan without workloads with a hint on those of the rest of the repository."""
-    is_unknown = any(finding.code == "workloads-unknown" for finding in plan.diagnostics)
+    is_unknown = plan.findings_of("workloads-unknown")
     if not is_unknown or request.repo or request.ref or request.manifests:
         return plan
     fleet = request.path or "."

@@ -9,7 +9,7 @@ import msgspec
 
 from reconciler.disruption.command import ForcefulReason
 from reconciler.model.billing import HOURS_A_MONTH
-from reconciler.model.text.counting import format_count
+from reconciler.model.text.counting import format_count, format_subject
 from reconciler.model.text.money import (
     format_hourly,
     format_monthly,
@@ -37,7 +37,7 @@ from reconciler.plan.render.verdicts import forbidding_phrase
 from reconciler.plan.value.actions import ActionKind
 from reconciler.plan.value.costs import DRAINING, AtRest, sum_pools
 from reconciler.plan.value.plan import Plan
-from reconciler.plan.value.ranges import CostDifference
+from reconciler.plan.value.ranges import CostDifference, NewFleets
 
 CANNOT_SCHEDULE: Final = "cannot be scheduled"
 
@@ -71,24 +71,12 @@ def _change_facts(plan: Plan) -> list[str]:
         return _new_fleet_facts(plan, change)
     if only_budgets_change(plan):
         return _budget_facts(plan)
-    if any(finding.code == "region-changed" for finding in plan.diagnostics):
+    if plan.findings_of("region-changed"):
         return _region_facts(change)
     if deletes_every_pool(plan):
         return _emptied_facts(plan, change)
-    present = _cost_phrase(
-        change,
-        has_backtest=plan.backtest is not None,
-        limit=_limit_phrase(plan),
-        ends=bool(stranded_pods(plan)) and not change.newly_unschedulable,
-    )
-    cost = _with_later_cost(present, change)
-    cost += _prices_phrase(plan, ends=cost != present)
-    if cost == _NO_EFFECT and changes_nothing(plan) and not has_unread_files(plan):
-        cost = _NOTHING_CHANGES
-    if any(finding.code == "fleet-removed" for finding in plan.diagnostics):
-        cost = cost.replace("This change: ", "This change removes the fleet: ", 1)
     return [
-        cost,
+        _cost_fact(plan, change),
         _nodes_change(change),
         _kept_phrase(change),
         _pods_phrase(change),
@@ -101,6 +89,23 @@ def _change_facts(plan: Plan) -> list[str]:
     ]
 
 
+def _cost_fact(plan: Plan, change: AtRest) -> str:
+    """Return the cost of a change of a fleet that both sides have, at each time that differs."""
+    present = _cost_phrase(
+        change,
+        has_backtest=plan.backtest is not None,
+        limit=_limit_phrase(plan),
+        ends=bool(stranded_pods(plan)) and not change.newly_unschedulable,
+    )
+    cost = _with_later_cost(present, change)
+    cost += _prices_phrase(plan, ends=cost != present)
+    if cost == _NO_EFFECT and changes_nothing(plan) and not has_unread_files(plan):
+        return _NOTHING_CHANGES
+    if plan.findings_of("fleet-removed"):
+        return cost.replace("This change: ", "This change removes the fleet: ", 1)
+    return cost
+
+
 def _unknown_facts(plan: Plan, change: AtRest) -> list[str]:
     """Return why the cost of a change is not known, and what is known of it."""
     if changes_nothing(plan):
@@ -110,7 +115,7 @@ def _unknown_facts(plan: Plan, change: AtRest) -> list[str]:
     unknown = f"Cost unknown: {unknown_cost_reason(plan)}"
     if is_new_fleet(plan):
         unknown = f"New fleet of unknown cost: {unknown_cost_reason(plan)}"
-    if any(finding.code == AUTO_MODE_COST for finding in plan.diagnostics):
+    if plan.findings_of(AUTO_MODE_COST):
         return [unknown, requests_phrase(plan), *_karpenter_facts(plan, change)]
     more = requests_phrase(plan) if has_unread_workloads(plan) else changed_offers_phrase(plan)
     return [unknown, more]
@@ -132,7 +137,7 @@ def _karpenter_facts(plan: Plan, change: AtRest) -> list[str]:
 
 def _auto_mode_phrase(plan: Plan) -> str:
     """Return that the nodes of pods are not included, because AWS launches them."""
-    is_left = any(finding.code == AUTO_MODE_PODS for finding in plan.diagnostics)
+    is_left = plan.findings_of(AUTO_MODE_PODS)
     return "nodes of EKS Auto Mode not included" if is_left else ""
 
 
@@ -170,7 +175,7 @@ def _prices_phrase(plan: Plan, *, ends: bool = False) -> str:
 
     ``ends`` is whether that holds for the present nodes alone: new ones may be of other types.
     """
-    if not any(finding.code == "change-of-overlay" for finding in plan.diagnostics):
+    if not plan.findings_of("change-of-overlay"):
         return ""
     known = plan.at_rest.list_costs if plan.at_rest is not None else None
     if known is None:
@@ -193,41 +198,31 @@ def _region_facts(change: AtRest) -> list[str]:
 
 def deletes_every_pool(plan: Plan) -> bool:
     """Return whether the change deletes all NodePools of a fleet that stays in git."""
-    return any(finding.code == "fleet-emptied" for finding in plan.diagnostics)
+    return bool(plan.findings_of("fleet-emptied"))
 
 
 def _emptied_facts(plan: Plan, change: AtRest) -> list[str]:
     """Return that all nodes go, what that saves then, and the pods that have no node then."""
     cost, nodes = format_monthly(-change.before.per_hour, signed=True), change.before.nodes
     pods = len({*change.newly_unschedulable, *stranded_pods(plan)})
+    lost = f"{format_count(pods, 'pod')} then {'has' if pods == 1 else 'have'} no node"
     counts = {1: "its node is removed", 2: "both nodes are removed"}
     what = counts.get(nodes, f"all {format_count(nodes, 'node')} are removed")
-    verb = "has" if pods == 1 else "have"
     return [
         f"This change deletes every NodePool: {what}"
         if nodes
         else "This change deletes every NodePool",
-        f"{format_count(pods, 'pod')} then {verb} no node" if pods else "",
+        lost if pods else "",
         f"{cost}/month once the nodes are gone" if nodes else "",
     ]
 
 
 def _with_later_cost(phrase: str, change: AtRest) -> str:
-    """Return the cost of a change with that of the nodes that are launched after its rollout.
-
-    It is only shown if no run of the one is within the range of the other, and if every pod has a
-    node.
-    """
-    new, found = change.new_nodes, change.difference
-    if new is None or new.unschedulable or change.unschedulable or change.bounds is not None:
+    """Return the cost of a change with that of the nodes that are launched after its rollout."""
+    new = change.new_nodes
+    if new is None or not _is_changed_by_new_nodes(change, new):
         return phrase
-    low, high = (found.low, found.high) if found is not None else (change.per_hour,) * 2
     later = new.difference
-    distance = abs(later.mean - change.per_hour)
-    if low <= later.high and later.low <= high:
-        return phrase
-    if distance < max(_SHARE_MIN * change.before.per_hour, 0.5 / HOURS_A_MONTH):
-        return phrase
     if format_hourly(later.low) == format_hourly(later.high) == format_hourly(0):
         return f"{phrase} until the nodes are next replaced, then no effect"
     least, most = (format_monthly(end, signed=True) for end in (later.low, later.high))
@@ -241,6 +236,18 @@ def _with_later_cost(phrase: str, change: AtRest) -> str:
     return f"{phrase} until the nodes are next replaced, then {amount}"
 
 
+def _is_changed_by_new_nodes(change: AtRest, new: NewFleets) -> bool:
+    """Return whether every pod has a node, and no run costs what one with new nodes costs."""
+    if new.unschedulable or change.unschedulable or change.bounds is not None:
+        return False
+    found, later = change.difference, new.difference
+    low, high = (found.low, found.high) if found is not None else (change.per_hour,) * 2
+    if low <= later.high and later.low <= high:
+        return False
+    least = max(_SHARE_MIN * change.before.per_hour, 0.5 / HOURS_A_MONTH)
+    return abs(later.mean - change.per_hour) >= least
+
+
 def _interval(found: CostDifference, runs: int, *, is_estimate: bool = False) -> str:
     """Return the range of a difference over several runs, empty if all are equal."""
     low, high = (format_monthly(end, signed=True) for end in (found.low, found.high))
@@ -250,7 +257,7 @@ def _interval(found: CostDifference, runs: int, *, is_estimate: bool = False) ->
 
 def _limit_phrase(plan: Plan) -> str:
     """Return why only bounds of a cost are known."""
-    if any(finding.code == "short-expiry" for finding in plan.diagnostics):
+    if plan.findings_of("short-expiry"):
         return "nodes expire before the fleet settles"
     return _WORK_LIMIT
 
@@ -319,7 +326,7 @@ def _stranded_phrase(plan: Plan) -> str:
 
 def _unknown_replacement(plan: Plan) -> str:
     """Return that nodes may be replaced, because a changed selector was not looked up."""
-    unknown = any(finding.code == "selection-unknown" for finding in plan.diagnostics)
+    unknown = plan.findings_of("selection-unknown")
     return "which nodes it replaces is unknown" if unknown else ""
 
 
@@ -344,13 +351,12 @@ def _pods_phrase(change: AtRest) -> str:
     more, after = len(change.newly_unschedulable), len(change.unschedulable)
     before = len(change.unschedulable_before)
     if more:
-        verb = "becomes" if more == 1 else "become"
-        return f"{format_count(more, 'pod')} {verb} unschedulable ({before:,} → {after:,})"
+        become = format_subject(more, "pod", "becomes", "become")
+        return f"{become} unschedulable ({before:,} → {after:,})"
     if after < before:
-        verb = "becomes" if before - after == 1 else "become"
-        return f"{format_count(before - after, 'pod')} {verb} schedulable ({before:,} → {after:,})"
-    verb = "stays" if after == 1 else "stay"
-    return f"{format_count(after, 'pod')} {verb} unschedulable" if after else ""
+        become = format_subject(before - after, "pod", "becomes", "become")
+        return f"{become} schedulable ({before:,} → {after:,})"
+    return f"{format_subject(after, 'pod', 'stays', 'stay')} unschedulable" if after else ""
 
 
 def _plan_facts(plan: Plan) -> list[str]:
@@ -378,17 +384,11 @@ def first_pass(plan: Plan) -> str:
         price = f"{price} ({format_count(cost.unpriced, 'node')} without a price not counted)"
     if plan.is_empty:
         later = len({item.node_claim for item in plan.deferred})
-        verb = "waits" if later == 1 else "wait"
-        waiting = f", {format_count(later, 'node')} {verb}" if later else ""
+        waiting = f", {format_subject(later, 'node', 'waits', 'wait')}" if later else ""
         idle = "Karpenter has nothing to do now" if plan.actor else "Nothing to do now"
         return f"{idle}: {format_count(after, 'node')}{stays}{waiting}; {price}"
-    done = count_actions(plan)
-    verbs = ("launch", done.launch), ("remove", done.remove), ("reboot", done.reboot)
-    *first, (verb, number) = [step for step in verbs if step[1]] or [("remove", 0)]
-    counted = [f"{verb} {number:,}" for verb, number in first]
-    steps = " and ".join([*counted, f"{verb} {format_count(number, 'node')}"])
-    begin = f"Karpenter will {steps}" if plan.actor else f"First pass: {steps}"
-    return f"{begin} ({before:,} → {after:,}){stays}; {price}"
+    begin = "Karpenter will" if plan.actor else "First pass:"
+    return f"{begin} {count_actions(plan).phrase} ({before:,} → {after:,}){stays}; {price}"
 
 
 class ActionCounts(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -397,6 +397,14 @@ class ActionCounts(msgspec.Struct, frozen=True, omit_defaults=True):
     launch: int
     remove: int
     reboot: int = 0
+
+    @property
+    def phrase(self) -> str:
+        """What is done: ``launch 3 and remove 1 node``."""
+        verbs = ("launch", self.launch), ("remove", self.remove), ("reboot", self.reboot)
+        *first, (verb, number) = [step for step in verbs if step[1]] or [("remove", 0)]
+        counted = [f"{verb} {number:,}" for verb, number in first]
+        return " and ".join([*counted, f"{verb} {format_count(number, 'node')}"])
 
 
 def count_actions(plan: Plan) -> ActionCounts:

@@ -67,7 +67,7 @@ def _risks_of(plan: Plan) -> list[PlanFinding]:
 
     A fleet that changes its region has none: only what the new region costs is known.
     """
-    is_moved = any(f.code == "region-changed" for f in plan.diagnostics)
+    is_moved = plan.findings_of("region-changed")
     if is_moved and plan.at_rest is not None and not is_cost_unknown(plan):
         return []
     found = [f for f in plan.diagnostics if f.code in _RISKS or _is_of_change(plan, f)]

@@ -57,8 +57,8 @@ def _future_nodes(stuck: Sequence[StuckNode]) -> str:
 def _stuck_line(stuck: Sequence[StuckNode], noun: str, what: str, *, has_names: bool) -> str:
     if what == "does not join" and len(stuck) > 1:
         what = "do not join"
-    placeless = [node for node in stuck if node.message.startswith(PODS_WITHOUT_PLACE)]
-    others = [node for node in stuck if not node.message.startswith(PODS_WITHOUT_PLACE)]
+    by_kind = group_by(stuck, lambda node: node.message.startswith(PODS_WITHOUT_PLACE))
+    placeless, others = by_kind.get(True, []), by_kind.get(False, [])
     shown = _first_messages(others)
     subject = format_count(len(stuck), noun)
     pools = {node.node_pool for node in stuck}

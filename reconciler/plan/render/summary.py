@@ -184,7 +184,7 @@ def _maximum_line(plan: Plan) -> list[str]:
     nodes, dollars = format_count(most.nodes, "node"), format_monthly(most.per_hour)
     text = f"If every autoscaler is at its maximum: {nodes} at first, {dollars}/month"
     pods = len(most.unschedulable)
-    limited = any(finding.code == "maximum-limited" for finding in plan.diagnostics)
+    limited = plan.findings_of("maximum-limited")
     if pods and limited:
         verb = "does" if pods == 1 else "do"
         where = f"{verb} not fit into the NodePools' limits"
@@ -390,30 +390,45 @@ def _bound_line(plan: Plan) -> list[str]:
 
     With a change, this is about its steady state, and only if all nodes are new ones.
     """
-    bound, gap, cause = plan.cost.lower_bound, plan.cost.bound_gap, plan.cost.bound_held_by
-    if bound is None or gap is None or is_cost_unknown(plan):
+    bound = plan.cost.lower_bound
+    gap = None if bound is None else _bound_gap(plan, bound)
+    if bound is None or gap is None:
         return []
-    what = "this plan"
-    if plan.at_rest is not None:
-        if has_nodes(plan) or plan.unschedulable or not bound:
-            return []
-        what, gap = "the steady state", plan.at_rest.after.per_hour / bound - 1
-        if gap < 0 and format_hourly(bound * (1 + gap)) != format_hourly(bound):
-            return []  # nodes of the base stay that could not be launched again
+    what = "this plan" if plan.at_rest is None else "the steady state"
     if format_hourly(bound * (1 + gap)) == format_hourly(bound):
         if plan.at_rest is not None:
             return ["No cheaper nodes are allowed for these pods in steady state."]
         return ["This is already the cheapest possible set of nodes."]
     least = f"Lower bound for these pods: {format_monthly(bound)}/month; {what}:"
     much = f"{_format_gap(gap)}{_later_gap(plan, bound)}"
+    return [f"{least} {much}{_gap_reason(plan, gap)}"]
+
+
+def _bound_gap(plan: Plan, bound: float) -> float | None:
+    """Return the share by which new nodes cost more than the bound; None if it says nothing."""
+    if plan.cost.bound_gap is None or is_cost_unknown(plan):
+        return None
+    if plan.at_rest is None:
+        return plan.cost.bound_gap
+    if has_nodes(plan) or plan.unschedulable or not bound:
+        return None
+    gap = plan.at_rest.after.per_hour / bound - 1
+    if gap < 0 and format_hourly(bound * (1 + gap)) != format_hourly(bound):
+        return None  # nodes of the base stay that could not be launched again
+    return gap
+
+
+def _gap_reason(plan: Plan, gap: float) -> str:
+    """Return the end of the sentence: why the nodes cost so much more, and what would lower it."""
+    cause = plan.cost.bound_held_by
     if gap < _GAP_EXPLAINED_MIN:
-        return [f"{least} {much}."]
+        return "."
     if cause in _GAP_REASONS:
-        return [f"{least} {much}{_GAP_REASONS[cause]}."]
+        return f"{_GAP_REASONS[cause]}."
     advice = " `reconciler advise` finds what would lower it." if cause == "Packing" else ""
     if plan.at_rest is None and plan.gap is not None:
         advice = f"{_largest_part(plan.gap)}{advice}"
-    return [f"{least} {much}.{advice}"]
+    return f".{advice}"
 
 
 def _format_gap(gap: float) -> str:

@@ -32,12 +32,12 @@ WORKLOAD_KINDS: Final = frozenset(
 
 def has_invalid_base(plan: Plan) -> bool:
     """Return whether there is a base, and it cannot be planned."""
-    return any(finding.code == "base-invalid" for finding in plan.diagnostics)
+    return bool(plan.findings_of("base-invalid"))
 
 
 def is_new_fleet(plan: Plan) -> bool:
     """Return whether there is a base, and it has no NodePool of the fleet."""
-    return any(finding.code == "fleet-new" for finding in plan.diagnostics)
+    return bool(plan.findings_of("fleet-new"))
 
 
 def is_cost_unknown(plan: Plan) -> bool:
@@ -47,7 +47,7 @@ def is_cost_unknown(plan: Plan) -> bool:
     """
     if plan.backtest is not None:
         return False
-    if any(f.code in ("workloads-unknown", AUTO_MODE_COST) for f in plan.diagnostics):
+    if plan.findings_of("workloads-unknown", AUTO_MODE_COST):
         return True
     if only_budgets_change(plan):
         return False
@@ -68,18 +68,18 @@ def only_budgets_change(plan: Plan) -> bool:
 
 
 def has_unread_workloads(plan: Plan) -> bool:
-    return any(finding.code == "change-not-included" for finding in plan.diagnostics)
+    return bool(plan.findings_of("change-not-included"))
 
 
 def has_unread_files(plan: Plan) -> bool:
-    return any(finding.code == "change-not-read" for finding in plan.diagnostics)
+    return bool(plan.findings_of("change-not-read"))
 
 
 def unknown_cost_reason(plan: Plan) -> str:
     """Return why the cost of a plan is not known."""
-    auto_mode = [f.message for f in plan.diagnostics if f.code == AUTO_MODE_COST]
+    auto_mode = plan.findings_of(AUTO_MODE_COST)
     if auto_mode:
-        return without_backticks(auto_mode[0].removeprefix(NOT_KNOWN))
+        return without_backticks(auto_mode[0].message.removeprefix(NOT_KNOWN))
     if has_unread_workloads(plan):
         return "only workloads change, and the pods are those observed"
     return NO_WORKLOADS
@@ -87,8 +87,8 @@ def unknown_cost_reason(plan: Plan) -> str:
 
 def requests_phrase(plan: Plan) -> str:
     """Return what changed workloads request, which is all that is known of their cost."""
-    found = (f.message for f in plan.diagnostics if f.code == "change-of-requests")
-    return without_backticks(next(found, ""))
+    found = plan.findings_of("change-of-requests")
+    return without_backticks(found[0].message) if found else ""
 
 
 def changed_offers_phrase(plan: Plan) -> str:

@@ -305,7 +305,7 @@ def format_observation(plan: Plan) -> str:
     if plan.observation is None:
         return ""
     seen = _OBSERVED[plan.observation]
-    if any(finding.code == "workloads-unknown" for finding in plan.diagnostics):
+    if plan.findings_of("workloads-unknown"):
         seen = "no cluster and no workloads"
     if plan.actor and plan.observation == "cluster":
         seen = "observed: the cluster"  # without an account
@@ -336,19 +336,20 @@ def format_value(value: object, width: int = 60) -> str:
 
 
 def _format_value(value: object) -> str:
-    if value is None:
-        return "(not set)"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, dict):
-        if "key" in value and "operator" in value:
+    match value:
+        case None:
+            return "(not set)"
+        case bool():
+            return "true" if value else "false"
+        case dict() if value.keys() >= {"key", "operator"}:
             return _format_requirement(value)
-        if "key" in value and "effect" in value:
+        case dict() if value.keys() >= {"key", "effect"}:
             text = f"={value['value']}" if value.get("value") else ""
             return f"{value['key']}{text}:{value['effect']}"
-        return "{" + ", ".join(f"{k}: {_format_value(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_format_value, value)) + "]"
+        case dict():
+            return "{" + ", ".join(f"{k}: {_format_value(v)}" for k, v in value.items()) + "}"
+        case list() | tuple():
+            return "[" + ", ".join(map(_format_value, value)) + "]"
     return str(value)
 
 
@@ -364,14 +365,16 @@ def _format_requirement(entry: JsonDict) -> str:
 
 def list_changes(old: Any, new: Any) -> tuple[Sequence[object], Sequence[object]] | None:
     """Return the entries removed and added, None where the values are not lists of objects."""
-    both = (old or []), (new or [])
-    if not all(isinstance(side, (list, tuple)) for side in both):
+    before, after = old or [], new or []
+    if not (isinstance(before, (list, tuple)) and isinstance(after, (list, tuple))):
         return None
-    if not any(isinstance(entry, dict) for side in both for entry in side):
+    if not any(isinstance(entry, dict) for entry in (*before, *after)):
         return None
-    lost = [entry for entry in both[0] if entry not in both[1]]
-    gained = [entry for entry in both[1] if entry not in both[0]]
-    return lost, gained
+    return _not_in(after, before), _not_in(before, after)
+
+
+def _not_in(others: Sequence[object], entries: Sequence[object]) -> list[object]:
+    return [entry for entry in entries if entry not in others]
 
 
 def summarize_fields(change: Change) -> str | None:

@@ -228,6 +228,10 @@ class Plan(Part, frozen=True, kw_only=True):
             return self.approved_as
         return content_digest(to_json(self))
 
+    def findings_of(self, *codes: str) -> list[PlanFinding]:
+        """Return the findings of these codes."""
+        return [finding for finding in self.diagnostics if finding.code in codes]
+
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do now."""

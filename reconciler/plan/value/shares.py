@@ -58,13 +58,14 @@ def mean_shares(runs: Sequence[CostShares | None]) -> CostShares | None:
     if not known or len(known) < len(runs):
         return None
     names = sorted({name for run in known for name in run.groups})
-    found = {}
-    for name in names:
-        rows = [run.groups.get(name, ShareChange()) for run in known]
-        found[name] = ShareChange(
-            before=_mean([row.before for row in rows]), after=_mean([row.after for row in rows])
-        )
+    nothing = ShareChange()
+    found = {name: _mean_share([run.groups.get(name, nothing) for run in known]) for name in names}
     return CostShares(by=known[0].by, groups=found)
+
+
+def _mean_share(rows: Sequence[ShareChange]) -> ShareChange:
+    before, after = [row.before for row in rows], [row.after for row in rows]
+    return ShareChange(before=_mean(before), after=_mean(after))
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import chain
 from math import fsum
 from typing import Final, NamedTuple
 
@@ -42,6 +43,7 @@ from reconciler.render.cells import (
     group_similar,
     rows_of,
     summarize_texts,
+    text_lines,
 )
 
 _KINDS_MAX: Final = 3
@@ -52,6 +54,8 @@ _BOX_VERBS: Final = {
     ActionKind.TERMINATE: "remove",
     ActionKind.REBOOT: "reboot",
 }
+
+_OF_PRESENT_NODES: Final = (ActionKind.TERMINATE, ActionKind.REBOOT)
 
 
 class ActionStep(NamedTuple):
@@ -76,6 +80,15 @@ class ActionStep(NamedTuple):
     def pools(self) -> tuple[str, ...]:
         """The NodePools of the removed or rebooted nodes, otherwise of the launched ones."""
         return tuple(sorted({a.node_pool for a in self.removed or self.launched if a.node_pool}))
+
+    @classmethod
+    def joined(cls, steps: Sequence[ActionStep]) -> ActionStep:
+        """Return the steps of one row as one, which has the command of the first."""
+        return steps[0]._replace(
+            removed=tuple(action for step in steps for action in step.removed),
+            launched=tuple(action for step in steps for action in step.launched),
+            causes=tuple(dict.fromkeys(cause for step in steps for cause in step.causes)),
+        )
 
 
 def actions(plan: Plan) -> Section | None:
@@ -116,21 +129,24 @@ def order(plan: Plan) -> Section | None:
 
 def _action_steps(plan: Plan) -> list[ActionStep]:
     drift = {d.node_claim: d for d in plan.drift}
-    by_command: dict[str | None, list[Action]] = group_by(
-        plan.actions, lambda action: action.command
-    )
-    steps = [ActionStep("launch", a.reason, None, (), (a,), ()) for a in by_command.get(None, [])]
+    by_command = group_by(plan.actions, lambda action: action.command)
+    steps = [ActionStep("launch", a.reason, None, (), (a,), ()) for a in by_command.get(None, ())]
     for command in plan.commands:
-        every = by_command.get(command.id, [])
-        removed = tuple(a for a in every if a.kind in (ActionKind.TERMINATE, ActionKind.REBOOT))
-        launched = tuple(a for a in every if a.kind == ActionKind.PROVISION)
-        found = (drift[name] for name in command.node_claims if name in drift)
-        causes = tuple(sorted({_drift_cause(d) for d in found}))
-        verb = "replace" if launched else "remove"
-        if not command.removes_nodes:
-            verb = "reboot"
-        steps.append(ActionStep(verb, command.reason, command, removed, launched, causes))
+        drifted = [drift[name] for name in command.node_claims if name in drift]
+        steps.append(_command_step(command, by_command.get(command.id, ()), drifted))
     return sorted(steps, key=_sort_key)
+
+
+def _command_step(
+    command: PlannedCommand, actions: Sequence[Action], drifted: Iterable[DriftedClaim]
+) -> ActionStep:
+    removed = tuple(action for action in actions if action.kind in _OF_PRESENT_NODES)
+    launched = tuple(action for action in actions if action.kind == ActionKind.PROVISION)
+    verb = "replace" if launched else "remove"
+    if not command.removes_nodes:
+        verb = "reboot"
+    causes = tuple(sorted(set(map(_drift_cause, drifted))))
+    return ActionStep(verb, command.reason, command, removed, launched, causes)
 
 
 def _sort_key(step: ActionStep) -> tuple[int, tuple[str, ...], float, str]:
@@ -164,27 +180,25 @@ def _action_row(
     claims: Mapping[str, PlannedNodeClaim],
     rooms: Sequence[PlannedHeadroom],
 ) -> SectionRow:
-    first = group[0]
-    removed = [action for step in group for action in step.removed]
-    launched = [action for step in group for action in step.launched]
-    pools = tuple(sorted({pool for step in group for pool in step.pools}))
-    label = " with ".join(filter(None, (format_machines(removed), format_machines(launched))))
+    step = ActionStep.joined(group)
+    pools = tuple(sorted({pool for one in group for pool in one.pools}))
+    machines = format_machines(step.removed), format_machines(step.launched)
     lines = (
-        _launch_reasons(group, claims, rooms)
-        if first.command is None
-        else _disruption_reasons(group)
+        _launch_reasons(step, claims, rooms)
+        if step.command is None
+        else _disruption_reasons(step, [one.command for one in group if one.command is not None])
     )
-    images = format_list(dict.fromkeys(filter(None, map(_image, launched))), 3)
-    nodes = tuple(short_node_name(a.node or a.node_claim or "") for a in removed)
-    cells: list[Line] = [Line((Text(text),)) for text in (*lines, images) if text]
-    if nodes:
+    images = format_list(dict.fromkeys(filter(None, map(_image, step.launched))), 3)
+    cells = list(text_lines(*lines, images))
+    if step.removed:
+        nodes = tuple(short_node_name(a.node or a.node_claim or "") for a in step.removed)
         cells.append(Line((NameList(nodes, "node", most=4),)))
     return SectionRow(
-        verb=first.verb,
+        verb=step.verb,
         cells=(
-            Text(label),
+            Text(" with ".join(filter(None, machines))),
             pool_cell(pools),
-            Dollars(_cost_delta([*removed, *launched]), signed=True),
+            Dollars(_cost_delta(step.actions), signed=True),
         ),
         lines=tuple(cells),
     )
@@ -200,24 +214,21 @@ def _image(action: Action) -> str:
 
 
 def _launch_reasons(
-    group: Sequence[ActionStep],
+    step: ActionStep,
     claims: Mapping[str, PlannedNodeClaim],
     rooms: Sequence[PlannedHeadroom],
 ) -> list[str]:
-    launched = [action for step in group for action in step.launched]
-    claims_launched = [
-        claims[name] for a in launched if (name := a.node_claim) is not None and name in claims
-    ]
-    why = f"{group[0].reason}: {format_reason(group[0].reason)}"
-    if group[0].reason == LaunchReason.UNSCHEDULABLE:
-        pods = [pod for claim in claims_launched for pod in claim.pods]
+    names = [action.node_claim or "" for action in step.launched]
+    launched = [claims[name] for name in names if name in claims]
+    why = f"{step.reason}: {format_reason(step.reason)}"
+    if step.reason == LaunchReason.UNSCHEDULABLE:
+        pods = list(chain.from_iterable(claim.pods for claim in launched))
         why = f"{format_count(len(pods), 'pending pod')}: {format_pods(pods)}"
-    if group[0].reason == LaunchReason.HEADROOM:
-        names = {action.node_claim for action in launched}
-        buffers = [room.buffer for room in rooms if names & room.node_claims.keys()]
+    if step.reason == LaunchReason.HEADROOM:
+        buffers = [room.buffer for room in rooms if room.node_claims.keys() & names]
         noun = "CapacityBuffer" if len(buffers) == 1 else "CapacityBuffers"
         why = f"Headroom for {noun} {format_list(buffers)}".strip()
-    return [why, _launch_alternatives(launched, claims_launched)]
+    return [why, _launch_alternatives(step.launched, launched)]
 
 
 def _launch_alternatives(
@@ -230,11 +241,9 @@ def _launch_alternatives(
     return "; ".join(filter(None, (where, others)))
 
 
-def _disruption_reasons(group: Sequence[ActionStep]) -> list[str]:
-    commands = [step.command for step in group if step.command is not None]
+def _disruption_reasons(step: ActionStep, commands: Sequence[PlannedCommand]) -> list[str]:
     forceful, reason = commands[0].forceful, commands[0].reason
-    causes = list(dict.fromkeys(cause for step in group for cause in step.causes))
-    cause_text = format_list(causes, 3) if reason == DisruptionReason.DRIFTED else ""
+    cause_text = format_list(step.causes, 3) if reason == DisruptionReason.DRIFTED else ""
     cause_text = (
         cause_text
         or summarize_texts((c.message for c in commands), "others")
@@ -243,7 +252,7 @@ def _disruption_reasons(group: Sequence[ActionStep]) -> list[str]:
     moves = _moved_pods(commands)
     rule = "disruption budgets do not apply" if forceful else ""
     drains = {command.termination_grace_period for command in commands} - {""}
-    drain = format_list([format_drain_limit(limit) for limit in sorted(drains)])
+    drain = format_list(map(format_drain_limit, sorted(drains)))
     return [
         f"{reason}{' (forceful)' if forceful else ''}: {cause_text}",
         "; ".join(filter(None, (moves, rule, drain))),
@@ -306,10 +315,8 @@ def _cost_delta(actions: Iterable[Action]) -> float | None:
 
 def flow_of(plan: Plan) -> Flow:
     """Return the actions with what each waits for."""
-    disrupted: dict[str | None, list[Action]] = {}
-    for action in plan.actions:
-        if action.kind in (ActionKind.TERMINATE, ActionKind.REBOOT):
-            disrupted.setdefault(action.command, []).append(action)
+    removing = (action for action in plan.actions if action.kind in _OF_PRESENT_NODES)
+    disrupted = group_by(removing, lambda action: action.command)
     return Flow(tuple(_box(action, disrupted.get(action.command, ())) for action in plan.actions))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Final
 
 from msgspec.structs import replace
@@ -33,6 +34,7 @@ from reconciler.render.cells import (
     group_similar,
     rows_of,
     summarize_texts,
+    text_lines,
     without_pool,
 )
 
@@ -108,7 +110,7 @@ def _deferred_row(group: Sequence[DeferredClaim], now: datetime) -> SectionRow:
     message = summarize_texts(
         _message_for_pools(item.message, item.node_pool, pools) for item in group
     )
-    lines = (Line((Text(wait),)), *((Line((Text(message, "soft"),)),) if message else ()))
+    lines = (*text_lines(wait), *text_lines(message, tone="soft"))
     return SectionRow(cells=(NameList(names), Text(first.reason), pool_cell(pools)), lines=lines)
 
 
@@ -188,16 +190,15 @@ def blockers(plan: Plan) -> Section | None:
 
 def _blocker_row(group: Sequence[Blocker], now: datetime) -> SectionRow:
     first = group[0]
-    nodes = dict.fromkeys(short_node_name(node) for b in group for node in b.nodes)
+    nodes = dict.fromkeys(map(short_node_name, chain.from_iterable(b.nodes for b in group)))
     priced = [b.forgone for b in group if b.forgone is not None]
-    titles = [blocker_title(b.kind, b.name) for b in group]
-    title = (
-        titles[0] if len(group) == 1 else f"{titles[0]} and {format_count(len(group) - 1, 'other')}"
-    )
-    owner = f" ({first.owner})" if first.owner and len(group) == 1 else ""
-    message = summarize_texts(refusal_in_words(b.message) for b in group)
-    times = _format_blocking_times(first, now) if len(group) == 1 else ""
-    text = "; ".join(filter(None, (f"{message}{owner}", times)))
+    title = blocker_title(first.kind, first.name)
+    text = summarize_texts(refusal_in_words(b.message) for b in group)
+    if len(group) > 1:
+        title = f"{title} and {format_count(len(group) - 1, 'other')}"
+    else:
+        owner = f" ({first.owner})" if first.owner else ""
+        text = "; ".join(filter(None, (f"{text}{owner}", _format_blocking_times(first, now))))
     lines = [Line((Text(text, "soft"),))]
     if nodes:
         lines.append(Line((NameList(tuple(nodes)),)))
@@ -277,7 +278,7 @@ def rollout(plan: Plan) -> Section | None:
     moments = [*(d.not_before for d in plan.deferred), *(b.until for b in plan.blockers)]
     waits = bool(plan.deferred or plan.blockers)
     moments += [b.next_change for b in plan.budgets] if waits else []
-    future = [m for m in moments if m is not None and begin < m <= begin + _HORIZON]
+    future = [m for m in filter(None, moments) if begin < m <= begin + _HORIZON]
     if not future:
         return None
     span = max(max(future) - begin, timedelta(hours=1))
