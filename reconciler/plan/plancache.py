@@ -11,7 +11,7 @@ plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -219,15 +219,22 @@ def steady_until(inputs: Inputs) -> datetime | None:
     if any(inputs.settings.pool(pool.name).eviction_cost for pool in pools):
         return inputs.now + _NEXT_MOMENT
     moments = [
-        next_decision_change(inputs.cluster, pools, inputs.settings, inputs.now, inputs.history)
+        next_decision_change(inputs.cluster, pools, inputs.settings, inputs.now, inputs.history),
+        *_deadlines(inputs),
     ]
-    claims = [node.claim for node in inputs.cluster.nodes if node.claim is not None]
-    moments += (type_check_due_at(claim) for claim in claims)
-    moments += (drift_deadline(claim, inputs.settings) for claim in claims)
-    moments += map(initialization_deadline, inputs.cluster.nodes)
-    moments += (m.seen_at + REMEMBERED_FOR for row in inputs.memory.values() for m in row.values())
-    commitments = inputs.settings.commitments
-    moments += commitments.ends if commitments is not None else ()
     if inputs.against is not None:
         moments.append(steady_until(inputs.against))
     return min((m for m in moments if m is not None and m > inputs.now), default=None)
+
+
+def _deadlines(inputs: Inputs) -> Iterator[datetime | None]:
+    """Yield the ends of what holds for nodes, of what is remembered, and of commitments."""
+    yield from map(initialization_deadline, inputs.cluster.nodes)
+    for node in inputs.cluster.nodes:
+        if node.claim is not None:
+            yield type_check_due_at(node.claim)
+            yield drift_deadline(node.claim, inputs.settings)
+    for row in inputs.memory.values():
+        yield from (memory.seen_at + REMEMBERED_FOR for memory in row.values())
+    if inputs.settings.commitments is not None:
+        yield from inputs.settings.commitments.ends

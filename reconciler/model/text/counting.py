@@ -10,11 +10,6 @@ def format_count(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or pluralize(noun)}"
 
 
-def format_subject(number: int, noun: str, singular: str, plural: str) -> str:
-    """Return a number, its noun, and the form of the verb: ``1 pod waits``, ``2 pods wait``."""
-    return f"{format_count(number, noun)} {singular if number == 1 else plural}"
-
-
 def pluralize(noun: str) -> str:
     """Return the plural of a noun or of a kind of object: ``NodePools``, ``EC2NodeClasses``."""
     return f"{noun}es" if noun.endswith("s") else f"{noun}s"

@@ -19,6 +19,7 @@ from reconciler.disruption.gates.limits import FleetLimits, Span
 from reconciler.disruption.gates.policy import minimum_age_end
 from reconciler.model.history import NO_HISTORY, History
 from reconciler.model.karpenter.budget import Budget, DisruptionReason, allowance
+from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.schedule import parse_schedule
 from reconciler.model.settings import PoolOption, Settings
@@ -59,12 +60,24 @@ def consolidation_pauses(
 ) -> Iterator[tuple[str, str]]:
     """Yield which nodes consolidation ignores for now, and until when at the latest."""
     claims = [n.claim for n in nodes if n.claim is not None and n.node_pool == pool]
+    yield from _too_young(pool, settings, claims, now)
+    yield from _remembered(pool, settings, claims, now)
+
+
+def _too_young(
+    pool: str, settings: Settings, claims: Sequence[NodeClaim], now: datetime
+) -> Iterator[tuple[str, str]]:
     young = [at for c in claims if (at := minimum_age_end(c, pool, settings)) and at > now]
     if young:
         key = settings.key_of(pool, PoolOption.MINIMUM_AGE)
         last = format_time(max(young))
         text = f"{format_count(len(young), 'node')} younger than {key}: consolidation ignores"
         yield "TooYoung", f"{text} them until they are old enough, the last until {last}"
+
+
+def _remembered(
+    pool: str, settings: Settings, claims: Sequence[NodeClaim], now: datetime
+) -> Iterator[tuple[str, str]]:
     ends = [[until for _, until in avoided_offerings(c, settings) if until > now] for c in claims]
     undo_ends = [max(row) for row in ends if row]
     if undo_ends:
@@ -125,11 +138,7 @@ def explain_node_pool(
     verdict = f"allowed disruptions over the next 7 days ({whose})"
     rules = disruption_rules(pool, settings)
     rows = [f"rules: {'; '.join(rules)}"] if rules else []
-    rows += [_format_span(span) for span in spans[:_ROWS_MAX]]
-    if len(spans) > _ROWS_MAX:
-        rows.append(f"and {len(spans) - _ROWS_MAX} more changes until {format_time(spans[-1].end)}")
-    if not is_complete:
-        rows.append(f"too many changes for 7 days; shown until {format_time(spans[-1].end)}")
+    rows += _format_spans(spans, is_complete=is_complete)
     return Explanation(
         kind="NodePool", name=pool.name, verdict=verdict, facts=tuple(rows), reasons=tuple(found)
     )
@@ -193,6 +202,15 @@ def _closed_periods(
     return closed
 
 
+def _format_spans(spans: Sequence[Span], *, is_complete: bool) -> Iterator[str]:
+    yield from map(_format_span, spans[:_ROWS_MAX])
+    end = format_time(spans[-1].end)
+    if len(spans) > _ROWS_MAX:
+        yield f"and {len(spans) - _ROWS_MAX} more changes until {end}"
+    if not is_complete:
+        yield f"too many changes for 7 days; shown until {end}"
+
+
 def _budgets_without_effect(pool: NodePool, now: datetime, total: int) -> Iterator[tuple[str, str]]:
     """Yield the budgets that have no effect, for example because another is always stricter."""
     budgets = pool.spec.disruption.budgets
@@ -202,12 +220,12 @@ def _budgets_without_effect(pool: NodePool, now: datetime, total: int) -> Iterat
         except ValueError:
             continue  # reported as unreadable
         if budget.schedule is not None and change is None and is_active:
-            hits = parse_schedule(budget.schedule).next_after(now) is not None
-            why = "starts again before it ends" if hits else "never starts"
+            code, why = "AlwaysHolds", "starts again before it ends"
+            if parse_schedule(budget.schedule).next_after(now) is None:
+                code, why = "NeverHits", "never starts"
             schedule = quote_value(budget.schedule)
-            text = f"budgets[{index}]: schedule {schedule} {why}, so it always applies"
-            yield "AlwaysHolds" if hits else "NeverHits", text
-        elif budget.schedule is not None and not is_active and change and change > now + SPAN:
+            yield code, f"budgets[{index}]: schedule {schedule} {why}, so it always applies"
+        elif change is not None and not is_active and change > now + SPAN:
             yield "OutOfSeason", f"budgets[{index}] next applies at {format_time(change)}"
         stricter = _stricter_budget(budgets, index, total, now)
         if stricter is not None:
@@ -222,18 +240,25 @@ def _stricter_budget(
 ) -> int | None:
     """Return a budget without a schedule that is as strict, for at least the same reasons."""
     own = budgets[index]
+    mine = _budget_limit(own, total, now)
+    if mine is None:
+        return None
     for other, budget in enumerate(budgets):
         if other == index or budget.schedule is not None or budget.duration is not None:
             continue
-        covers_reasons = budget.reasons is None or (
-            own.reasons is not None and set(own.reasons) <= set(budget.reasons)
-        )
-        mine, theirs = (_budget_limit(b, total, now) for b in (own, budget))
-        if not covers_reasons or mine is None or theirs is None:
+        theirs = _budget_limit(budget, total, now)
+        if theirs is None or not _covers_reasons(budget, own):
             continue
-        if theirs < mine or (theirs == mine and other < index):
+        if (theirs, other) < (mine, index):
             return other
     return None
+
+
+def _covers_reasons(budget: Budget, other: Budget) -> bool:
+    """Return whether a budget applies to each reason to which the other applies."""
+    if budget.reasons is None:
+        return True
+    return other.reasons is not None and set(other.reasons) <= set(budget.reasons)
 
 
 def _budget_limit(budget: Budget, total: int, now: datetime) -> int | None:

@@ -174,17 +174,7 @@ def _format_replacement(
     if candidate.kind is None or candidate.pool.is_static or not candidate.reschedulable:
         return [], False
     target = without_pod_protection(candidate)
-    outcome = work.simulation.simulate_removal([target], consolidating=True)
-    claims, lines = outcome.placement.claims, []
-    if outcome.failure is None and len(claims) == 1:
-        claim = claims[0]
-        lines.append(
-            f"cheapest replacement considered: {claim.types[0].name}"
-            f" for {format_dollars(expected_price(claim))} an hour"
-            f" ({format_dollars(candidate.price)} now)"
-        )
-    elif outcome.failure is None and not claims:
-        lines.append("its pods fit on the other nodes, without a new one")
+    lines = list(_format_new_place(target, work))
     answer = propose_removal([target], work)
     if isinstance(answer, Proposal):
         answer = score_proposal(answer, work)
@@ -209,6 +199,22 @@ def _format_rules(candidate: Candidate, work: DisruptionPass) -> Iterator[str]:
     those = "that rule" if len(rules.constraints) == 1 else "those rules"
     saved = format_monthly(rules.proposal.savings)
     yield f"to allow disruption: relax {those}, which would save {saved} a month"
+
+
+def _format_new_place(target: Candidate, work: DisruptionPass) -> Iterator[str]:
+    """Yield where the pods of a node would go, if one node at most is launched for them."""
+    outcome = work.simulation.simulate_removal([target], consolidating=True)
+    claims = outcome.placement.claims
+    if outcome.failure is not None or len(claims) > 1:
+        return
+    if not claims:
+        yield "its pods fit on the other nodes, without a new one"
+        return
+    yield (
+        f"cheapest replacement considered: {claims[0].types[0].name}"
+        f" for {format_dollars(expected_price(claims[0]))} an hour"
+        f" ({format_dollars(target.price)} now)"
+    )
 
 
 def _format_postponement(node: StateNode, plan: Plan) -> str | None:

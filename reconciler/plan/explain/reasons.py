@@ -7,6 +7,7 @@ answer is the reason of the decision itself and is not computed a second time.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Final
 
@@ -65,12 +66,20 @@ def matching_pods(plan: Plan, name: str) -> list[str]:
     ]
 
 
+def _reasons_of(plan: Plan, names: AbstractSet[str], *kinds: str) -> tuple[Decision, ...]:
+    return tuple(d for d in decisions_of(plan) if d.kind in kinds and d.name in names)
+
+
+def _planned_claim(plan: Plan, name: str | None) -> PlannedNodeClaim | None:
+    return next((claim for claim in plan.node_claims if claim.name == name), None)
+
+
 def explain_pod(plan: Plan, name: str) -> Explanation | None:
     """Return what the plan decides for a pod (``namespace/name``), None if the pod is not in it.
 
     Pods that run and stay where they are do not occur in a plan.
     """
-    reasons = tuple(d for d in decisions_of(plan) if d.kind == "Pod" and d.name == name)
+    reasons = _reasons_of(plan, {name}, "Pod")
     if any(u.pod == name for u in plan.unschedulable):
         verdict = "no existing node fits it, and no NodePool can launch one that does"
         return Explanation(kind="Pod", name=name, verdict=verdict, reasons=reasons)
@@ -83,7 +92,7 @@ def explain_pod(plan: Plan, name: str) -> Explanation | None:
         verdict = f"it fits on the existing node {placed.node}"
     else:
         verdict = f"it waits for {placed.node_claim}, a node to be launched"
-        planned = next((c for c in plan.node_claims if c.name == placed.node_claim), None)
+        planned = _planned_claim(plan, placed.node_claim)
         if planned is not None:
             facts.insert(0, _format_launch(plan, planned))
     return Explanation(kind="Pod", name=name, verdict=verdict, facts=tuple(facts))
@@ -111,7 +120,6 @@ def explain_buffer(plan: Plan, name: str) -> Explanation | None:
     facts = [f"{format_count(count, 'pod')} on node {n}" for n, count in room.nodes.items()]
     for claim, count in room.node_claims.items():
         facts.append(f"{format_count(count, 'pod')} on {claim}, a node to be launched")
-    reasons = [d for d in decisions_of(plan) if d.kind == "CapacityBuffer" and d.name == names[0]]
     verdict = (
         room.message if room.replicas else f"it reserves no capacity ({room.code}): {room.message}"
     )
@@ -120,7 +128,7 @@ def explain_buffer(plan: Plan, name: str) -> Explanation | None:
         name=names[0],
         verdict=verdict,
         facts=tuple(facts),
-        reasons=tuple(reasons),
+        reasons=_reasons_of(plan, set(names), "CapacityBuffer"),
     )
 
 
@@ -129,17 +137,15 @@ def explain_node(plan: Plan, node: str, claim: str, kind: Subject = "Node") -> E
 
     ``kind`` is the requested one of the two.
     """
-    names = {name for name in (node, claim) if name}
-    reasons = tuple(
-        d for d in decisions_of(plan) if d.kind in ("Node", "NodeClaim") and d.name in names
-    )
+    names = set(filter(None, (node, claim)))
+    reasons = _reasons_of(plan, names, "Node", "NodeClaim")
     commands = [c for c in plan.commands if names & {*c.nodes, *c.node_claims}]
-    planned = next((c for c in plan.node_claims if c.name == claim), None)
+    planned = _planned_claim(plan, claim)
     facts = _format_drift(plan, names)
     if commands:
         reason = commands[0].reason
         verdict = f"to be disrupted for {cause_of(reason)} ({format_reason(reason)})"
-        facts += [_format_command(command) for command in commands]
+        facts += map(_format_command, commands)
     elif reasons:
         verdict = _blocked_verdict(plan, names, reasons)
         facts += _format_budgets(plan, names)
@@ -147,10 +153,9 @@ def explain_node(plan: Plan, node: str, claim: str, kind: Subject = "Node") -> E
         verdict = f"to be launched {_launch_purpose(plan, planned)}"
     else:
         verdict = _NO_REASON
-    if planned is not None and node:
-        facts.append(f"launched by this plan {_launch_purpose(plan, planned)}")
-    elif planned is not None:
-        facts.append(_format_launch(plan, planned))
+    if planned is not None:
+        launched = f"launched by this plan {_launch_purpose(plan, planned)}"
+        facts.append(launched if node else _format_launch(plan, planned))
     name = claim if kind == "NodeClaim" else node
     return Explanation(kind=kind, name=name, verdict=verdict, facts=tuple(facts), reasons=reasons)
 

@@ -68,26 +68,35 @@ def changes_of(inputs: Inputs, drift: Iterable[DriftedClaim]) -> tuple[Change, .
         return ()
     from reconciler.diff import changes as diff
 
-    every = inputs.compared_with == "base"
-    resources = [r for r in inputs.fleet.resources if every or r.kind in _OURS]
-    places = {id(r.data): (r.file, r.line) for r in resources}
+    base, head, places = _compared_objects(inputs, inputs.base)
 
     def place(item: Object) -> tuple[str | None, int | None]:
         return places.get(id(item), (None, None))
 
-    base = [o for o in inputs.base if o.get("kind") not in _FILES]
-    base = [o for o in base if every or o.get("kind") in _OURS]
+    found = diff.object_changes(base, head, place=place)
+    drifted = list(drift)
+    objects = tuple(_planned_change(change, inputs.fleet, drifted) for change in found)
+    return (*objects, *_file_changes(inputs, drifted))
+
+
+def _is_compared(inputs: Inputs, kind: object) -> bool:
+    return kind not in _FILES if inputs.compared_with == "base" else kind in _OURS
+
+
+def _compared_objects(
+    inputs: Inputs, base_objects: Iterable[Object]
+) -> tuple[list[Object], list[Object], dict[int, tuple[str, int]]]:
+    """Return the objects of both sides, and where those of git stand, by their identity."""
+    resources = [r for r in inputs.fleet.resources if _is_compared(inputs, r.kind)]
+    base = [o for o in base_objects if _is_compared(inputs, o.get("kind"))]
     head: list[Object] = [r.data for r in resources]
     if inputs.compared_with == "cluster":
         from reconciler.diff.liveobjects import comparable_objects, with_defaults
 
         base = [*comparable_objects(base, head)]
         head = [with_defaults(item) for item in head]
-        places = {id(item): (r.file, r.line) for item, r in zip(head, resources, strict=True)}
-    found = diff.object_changes(base, head, place=place)
-    drifted = list(drift)
-    objects = tuple(_planned_change(change, inputs.fleet, drifted) for change in found)
-    return (*objects, *_file_changes(inputs, drifted))
+    places = {id(item): (r.file, r.line) for item, r in zip(head, resources, strict=True)}
+    return base, head, places
 
 
 def _file_changes(inputs: Inputs, drift: list[DriftedClaim]) -> tuple[Change, ...]:

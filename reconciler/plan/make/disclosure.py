@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
@@ -100,8 +101,7 @@ def disclose(value: object, path: Sequence[str] = ()) -> Any:
     """Return a value as a plan may contain it; ``path`` are the keys that lead to it."""
     if value is None:
         return None
-    key = path[-1] if path else ""
-    above = path[-2] if len(path) > 1 else ""
+    above, key = ("", "", *path)[-2:]
     if key == _USER_DATA:
         return hash_user_data(str(value))
     if key in _HIDDEN or (above == "annotations" and not _is_disclosed(key)):
@@ -109,9 +109,8 @@ def disclose(value: object, path: Sequence[str] = ()) -> Any:
     if isinstance(value, Mapping):
         return {name: disclose(item, (*path, str(name))) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        if key in _NAMED:
-            return [_disclose_entry(item) for item in value]
-        return [disclose(item, path) for item in value]
+        disclosed = _disclose_entry if key in _NAMED else partial(disclose, path=path)
+        return list(map(disclosed, value))
     return value
 
 

@@ -16,6 +16,7 @@ from reconciler.disruption.methods.drift import drifted_since
 from reconciler.model.decision.changes import Change, DriftedClaim
 from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.decision.waiting import DeferredClaim
+from reconciler.model.grouping import group_pairs
 from reconciler.model.karpenter.budget import allowance
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
@@ -135,14 +136,14 @@ def catalog_findings(facts: Facts, claims: Sequence[PlannedNodeClaim]) -> Iterat
     launches = [claim.launch for claim in claims]
     estimated = sum(one.estimated and one.capacity_type == SPOT for one in launches)
     for note in catalog.notes:
-        is_estimate = catalog.spot_is_estimated and note.startswith("spot")
-        code = "spot-estimated" if is_estimate else "catalog-note"
-        if is_estimate and not estimated and not _has_spot(facts):
-            continue
-        if is_estimate and estimated:
+        if not (catalog.spot_is_estimated and note.startswith("spot")):
+            yield PlanFinding(severity="info", code="catalog-note", message=note)
+        elif estimated:
             uses = format_count(estimated, "launch uses", "launches use")
-            note = f"{uses} estimated spot prices"
-        yield PlanFinding(severity="info", code=code, message=note)
+            message = f"{uses} estimated spot prices"
+            yield PlanFinding(severity="info", code="spot-estimated", message=message)
+        elif _has_spot(facts):
+            yield PlanFinding(severity="info", code="spot-estimated", message=note)
     yield from _price_source_findings(claims)
 
 
@@ -171,20 +172,24 @@ def _price_source_findings(claims: Sequence[PlannedNodeClaim]) -> Iterator[PlanF
         )
 
 
-def uninitialized_findings(facts: Facts, nodes: Iterable[OwnedNode]) -> Iterator[PlanFinding]:
-    """Report the nodes that joined long ago and never became ready for pods, with their cost.
-
-    Nothing else removes them: they are neither consolidated nor, before Karpenter 1.15, repaired.
-    """
-    prices = {node.node_claim: node.price for node in nodes}
-    by_cause: dict[str, list[StateNode]] = {}
+def _uninitialized_nodes(facts: Facts) -> Iterator[tuple[str, StateNode]]:
+    """Yield the nodes that have not been initialized in time, each after the reason."""
     for node in facts.cluster.nodes:
         deadline = initialization_deadline(node)
         if node.claim is None or deadline is None or deadline > facts.now:
             continue
         condition = node.claim.condition("Initialized")
         cause = condition.message if condition is not None else ""
-        by_cause.setdefault(cause or "its NodeClaim gives no reason", []).append(node)
+        yield cause or "its NodeClaim gives no reason", node
+
+
+def uninitialized_findings(facts: Facts, nodes: Iterable[OwnedNode]) -> Iterator[PlanFinding]:
+    """Report the nodes that joined long ago and never became ready for pods, with their cost.
+
+    Nothing else removes them: they are neither consolidated nor, before Karpenter 1.15, repaired.
+    """
+    prices = {node.node_claim: node.price for node in nodes}
+    by_cause = group_pairs(_uninitialized_nodes(facts))
     for cause, found in sorted(by_cause.items()):
         cost = sum(prices.get(n.claim.name) or 0.0 for n in found if n.claim is not None)
         one = len(found) == 1
@@ -310,6 +315,12 @@ class OverdueClaim:
         return PlanFinding(severity="warning", code=PROGRESS_DEADLINE, message=str(self))
 
 
+def _overdue_since(claim: NodeClaim | None, settings: Settings, now: datetime) -> datetime | None:
+    """Return since when a claim has drifted whose deadline has passed, None for other claims."""
+    due = drift_deadline(claim, settings) if claim is not None else None
+    return None if claim is None or due is None or now < due else drifted_since(claim)
+
+
 def overdue_claims(
     drift: Iterable[DriftedClaim],
     commands: Iterable[PlannedCommand],
@@ -325,14 +336,11 @@ def overdue_claims(
     by_node = {item.node: item.message for item in reversed([*blocked])}
     found = []
     for item in drift:
-        claim = claims.get(item.node_claim)
-        due = drift_deadline(claim, settings) if claim is not None else None
-        if claim is None or due is None or now < due or item.node_claim in replaced:
+        since = _overdue_since(claims.get(item.node_claim), settings, now)
+        if since is None or item.node_claim in replaced:
             continue
-        since = drifted_since(claim)
-        assert since is not None, "a claim with a drift deadline has drifted"
         pool = item.node_pool
-        reason = by_node.get(item.node or "") or why.get(item.node_claim)
+        reason = why.get(item.node_claim, "other nodes come first")
         found.append(
             OverdueClaim(
                 node_claim=item.node_claim,
@@ -341,7 +349,7 @@ def overdue_claims(
                 since=since,
                 deadline=str(settings.pool(pool).progress_deadline),
                 key=settings.key_of(pool, PoolOption.PROGRESS_DEADLINE),
-                why=reason or "other nodes come first",
+                why=by_node.get(item.node or "", reason),
             )
         )
     return tuple(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import starmap
 from typing import TYPE_CHECKING, Final
@@ -49,25 +50,21 @@ def selector_findings(
     Whether nodes drift is then unknown, and a plan must not read as if they did not, unless another
     field makes all of them drift. ``nodes`` are how many nodes each of the ``pools`` has.
     """
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for pool in pools:
-        name = pool.spec.template.spec.node_class_ref.name
-        counts[name] = counts.get(name, 0) + (nodes or {}).get(pool.name, 0)
+        counts[pool.spec.template.spec.node_class_ref.name] += (nodes or {}).get(pool.name, 0)
     for change in changes:
         node_class = classes.get(change.name)
         if change.kind != "EC2NodeClass" or change.op != "update" or node_class is None:
             continue
         if change.drifts:
             continue  # every node of the class is replaced, whatever it selects
-        paths = [field.path for field in change.fields]
-        for selector, (found, what) in _LOOKED_UP.items():
-            if getattr(node_class.status, found) or not any(p.startswith(selector) for p in paths):
-                continue
+        for selector, what in _unknown_selectors(change, node_class):
             yield PlanFinding(
                 severity="warning",
                 code="selection-unknown",
                 message=f"EC2NodeClass {change.name} selects other {what}, which were not looked "
-                f"up: {_nodes_at_most(counts.get(change.name, 0))} that do not match them will be "
+                f"up: {_nodes_at_most(counts[change.name])} that do not match them will be "
                 "replaced, and this plan does not include that",
                 path=selector,
                 file=change.file,
@@ -80,25 +77,25 @@ def _nodes_at_most(number: int) -> str:
     return f"up to {format_count(number, 'node')}" if number > 1 else "nodes"
 
 
+def _unknown_selectors(change: Change, node_class: EC2NodeClass) -> Iterator[tuple[str, str]]:
+    """Yield each changed selector of which nothing was looked up, and what it selects."""
+    for selector, (found, what) in _LOOKED_UP.items():
+        is_changed = any(field.path.startswith(selector) for field in change.fields)
+        if is_changed and not getattr(node_class.status, found):
+            yield selector, what
+
+
 def lookup_findings(facts: Facts) -> Iterator[PlanFinding]:
     """Report what decisions depend on and nobody looked up: what is absent is not «no».
 
     Each input has one finding: zone ids, capacity reservations, placement groups, subnets where
     pods have rules about zones, and local zones.
     """
-    unread = [
-        (pool.requirements(), node_class.spec)
-        for pool in facts.pools
-        if (node_class := facts.classes.get(pool.spec.template.spec.node_class_ref.name))
-        is not None
-        and not node_class.status.subnets
-    ]
+    unread = list(_unread_pools(facts))
     if not unread:
         return
-    wanted = _Wanted(facts.cluster.pending)
-    for requirements, _ in unread:
-        wanted.add_requirements(requirements)
-    if ZONE_ID in wanted.values or ZONE_ID in wanted.topology_keys:
+    wanted = _Wanted(facts.cluster.pending, unread)
+    if ZONE_ID in wanted.values.keys() | wanted.topology_keys:
         yield _lookup_finding(
             "zone ids differ between accounts and were not looked up: the plan assumes those of "
             "the bundled data"
@@ -108,9 +105,8 @@ def lookup_findings(facts: Facts) -> Iterator[PlanFinding]:
             "capacity reservations were not looked up: the plan uses none, where a plan with "
             "access to AWS may"
         )
-    if facts.settings.placement_group is None and any(
-        spec.placement_group_selector is not None for _, spec in unread
-    ):
+    selects_groups = any(spec.placement_group_selector is not None for _, spec in unread)
+    if selects_groups and facts.settings.placement_group is None:
         yield _lookup_finding(
             "placement groups were not looked up: the plan ignores what their strategy excludes"
         )
@@ -119,12 +115,21 @@ def lookup_findings(facts: Facts) -> Iterator[PlanFinding]:
             "subnets were not looked up: the plan assumes one in every zone of the region"
         )
     zones = set(filter(is_local_zone, wanted.values.get(ZONE, ())))
-    if zones and (missing := sorted(zones - set(facts.catalog.columns.offerings.zone))):
+    missing = sorted(zones.difference(facts.catalog.columns.offerings.zone))
+    if missing:
         yield _lookup_finding(
             f"local and Wavelength zones are not in the bundled data: the plan launches no node in "
             f"{', '.join(missing)}",
             _LOOK_UP_TYPES,
         )
+
+
+def _unread_pools(facts: Facts) -> Iterator[tuple[Requirements, EC2NodeClassSpec]]:
+    """Yield the requirements of each NodePool, and its class, of which nothing was looked up."""
+    for pool in facts.pools:
+        node_class = facts.classes.get(pool.spec.template.spec.node_class_ref.name)
+        if node_class is not None and not node_class.status.subnets:
+            yield pool.requirements(), node_class.spec
 
 
 def _may_launch_reserved(requirements: Requirements, spec: EC2NodeClassSpec) -> bool:
@@ -137,9 +142,13 @@ def _may_launch_reserved(requirements: Requirements, spec: EC2NodeClassSpec) -> 
 class _Wanted:
     """What pods and NodePools want of labels: the ``values`` by key, and keys of topologies."""
 
-    def __init__(self, pods: Iterable[Pod]) -> None:
+    def __init__(
+        self, pods: Iterable[Pod], pools: Iterable[tuple[Requirements, EC2NodeClassSpec]]
+    ) -> None:
         self.values: dict[str, set[str]] = {}
         self.topology_keys: set[str] = set()
+        for requirements, _ in pools:
+            self._add_requirements(requirements)
         for spec in {id(pod.spec): pod.spec for pod in pods}.values():
             self._add_spec(spec)
 
@@ -152,8 +161,7 @@ class _Wanted:
             or RESERVATION_TYPE in self.values
         )
 
-    def add_requirements(self, requirements: Requirements) -> None:
-        """Add what a NodePool requires of its nodes."""
+    def _add_requirements(self, requirements: Requirements) -> None:
         for key, known in requirements.items():
             self._add(key, () if known.complement else known.values)
 
@@ -168,16 +176,19 @@ class _Wanted:
         ]
         for expression in (e for term in terms for e in term.match_expressions):
             self._add(expression.key, expression.values if expression.operator == "In" else ())
-        for side in (affinity.pod_affinity, affinity.pod_anti_affinity):
-            if side is not None:
-                self._add_topology(term.topology_key for term in side.required)
-        self._add_topology(c.topology_key for c in spec.topology_spread_constraints)
+        self.topology_keys.update(map(normalize_label, _topology_keys(spec)))
 
     def _add(self, key: str, values: Iterable[str]) -> None:
         self.values.setdefault(normalize_label(key), set()).update(values)
 
-    def _add_topology(self, keys: Iterable[str]) -> None:
-        self.topology_keys.update(map(normalize_label, keys))
+
+def _topology_keys(spec: PodSpec) -> Iterator[str]:
+    """Yield the topologies of the rules that a pod has about other pods."""
+    affinity = spec.affinity or Affinity()
+    for side in (affinity.pod_affinity, affinity.pod_anti_affinity):
+        if side is not None:
+            yield from (term.topology_key for term in side.required)
+    yield from (constraint.topology_key for constraint in spec.topology_spread_constraints)
 
 
 def _lookup_finding(message: str, hint: str = _LOOK_UP) -> PlanFinding:

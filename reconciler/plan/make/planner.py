@@ -125,7 +125,6 @@ def make_plan(facts: Facts, phase: Phase = ignore_phase, cache: FactsCache | Non
 def _plan_of(facts: Facts, decisions: Decisions, outcome: PlanOutcome, cost: Cost) -> Plan:
     """Return the plan for the decisions; ``cost`` is theirs, without that of the base."""
     placements, claims, commands = outcome.placements, outcome.claims, outcome.commands
-    change = facts.base_cost
     drifted = tuple(map(disclosed_drift, facts.drift))
     disrupted = {node for command in commands for node in command.nodes}
     waiting = {(item.node, item.reason) for item in decisions.deferred}
@@ -136,7 +135,7 @@ def _plan_of(facts: Facts, decisions: Decisions, outcome: PlanOutcome, cost: Cos
         and (b.node, b.reason) not in waiting  # it is listed once, with what it waits for
     )
     left = left_to_auto_mode(facts.cluster.pending, facts.pools)
-    return Plan(
+    plan = Plan(
         fleet=facts.settings.fleet,
         at=facts.now,
         serial=facts.serial,
@@ -161,7 +160,7 @@ def _plan_of(facts: Facts, decisions: Decisions, outcome: PlanOutcome, cost: Cos
         ),
         deferred=decisions.deferred,
         blockers=_blockers(facts, decisions),
-        cost=with_base(cost, change.base) if change is not None else cost,
+        cost=cost,
         observation=facts.observation,
         observed_at=facts.observed_at,
         observed=dict(facts.observed),
@@ -177,8 +176,15 @@ def _plan_of(facts: Facts, decisions: Decisions, outcome: PlanOutcome, cost: Cos
             facts.types.by_name,
             facts.classes,
         ),
-        at_rest=change.at_rest if change is not None else None,
-        offers=dict(change.offers) if change is not None else {},
+    )
+    change = facts.base_cost
+    if change is None:
+        return plan
+    return msgspec.structs.replace(
+        plan,
+        cost=with_base(cost, change.base),
+        at_rest=change.at_rest,
+        offers=dict(change.offers),
     )
 
 

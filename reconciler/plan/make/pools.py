@@ -193,13 +193,7 @@ def pool_types(facts: LaunchFacts) -> PoolTypes:
         not_ready.append(Rejection("NodePoolNotReady", finding.message, pool.name))
         if finding.code != _AUTO_MODE_CODE:  # the fleet's own finding names all of them at once
             findings.append(finding)
-    empty = _pools_without_types(ready, settings)
-    if empty and unavailable:  # EC2 capacity comes back; this is not an error of the NodePool
-        offered = facts.resolve_catalogs([p.node_pool for p in empty], facts.catalog)
-        empty = _pools_without_types(
-            [LaunchPool(e.node_pool, offered[e.name]) for e in empty], settings
-        )
-    findings += map(_no_types_finding, empty)
+    findings += map(_no_types_finding, _empty_pools(ready, facts))
     limited = (pool for pool in ready if pool.node_pool.spec.limits)
     findings += filter(None, map(_limit_finding, _templates(limited, settings)))
     return PoolTypes(tuple(every.values()), tuple(ready), tuple(findings), every, tuple(not_ready))
@@ -250,6 +244,16 @@ def _with_commitments(
         if id(catalog) not in made:
             made[id(catalog)] = with_commitments(catalog, covers)
     return {name: made[id(catalog)] for name, catalog in resolved.items()}
+
+
+def _empty_pools(ready: Sequence[LaunchPool], facts: LaunchFacts) -> list[PoolTemplate]:
+    """Return the NodePools for which no instance type is left, even if all were available."""
+    empty = _pools_without_types(ready, facts.settings)
+    if empty and facts.unavailable:  # EC2 capacity comes back; this is not an error of the NodePool
+        offered = facts.resolve_catalogs([pool.node_pool for pool in empty], facts.catalog)
+        complete = [LaunchPool(pool.node_pool, offered[pool.name]) for pool in empty]
+        return _pools_without_types(complete, facts.settings)
+    return empty
 
 
 def _apply_overlays(

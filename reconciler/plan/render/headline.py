@@ -9,7 +9,7 @@ import msgspec
 
 from reconciler.disruption.command import ForcefulReason
 from reconciler.model.billing import HOURS_A_MONTH
-from reconciler.model.text.counting import format_count, format_subject
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.money import (
     format_hourly,
     format_monthly,
@@ -351,12 +351,12 @@ def _pods_phrase(change: AtRest) -> str:
     more, after = len(change.newly_unschedulable), len(change.unschedulable)
     before = len(change.unschedulable_before)
     if more:
-        become = format_subject(more, "pod", "becomes", "become")
+        become = format_count(more, "pod becomes", "pods become")
         return f"{become} unschedulable ({before:,} → {after:,})"
     if after < before:
-        become = format_subject(before - after, "pod", "becomes", "become")
+        become = format_count(before - after, "pod becomes", "pods become")
         return f"{become} schedulable ({before:,} → {after:,})"
-    return f"{format_subject(after, 'pod', 'stays', 'stay')} unschedulable" if after else ""
+    return f"{format_count(after, 'pod stays', 'pods stay')} unschedulable" if after else ""
 
 
 def _plan_facts(plan: Plan) -> list[str]:
@@ -384,7 +384,7 @@ def first_pass(plan: Plan) -> str:
         price = f"{price} ({format_count(cost.unpriced, 'node')} without a price not counted)"
     if plan.is_empty:
         later = len({item.node_claim for item in plan.deferred})
-        waiting = f", {format_subject(later, 'node', 'waits', 'wait')}" if later else ""
+        waiting = f", {format_count(later, 'node waits', 'nodes wait')}" if later else ""
         idle = "Karpenter has nothing to do now" if plan.actor else "Nothing to do now"
         return f"{idle}: {format_count(after, 'node')}{stays}{waiting}; {price}"
     begin = "Karpenter will" if plan.actor else "First pass:"
