@@ -9,8 +9,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from reconciler.adapters.clock import SystemClock
-from reconciler.assembly.environment import Environment, clock_of
 from reconciler.assembly.inputs.records import response_cache_folder
+from reconciler.assembly.inputs.request import Environment, FleetRequest, clock_of
 
 if TYPE_CHECKING:
     from reconciler.adapters.aws.clients import Connections
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from reconciler.adapters.aws.facts.latest import AccountFacts
     from reconciler.adapters.aws.nodeclass.images import Types
     from reconciler.assembly.inputs.catalogs import AwsQuery, CurrentCatalog
-    from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.desired.settings.layers import Resolved
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings

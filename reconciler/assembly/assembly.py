@@ -31,9 +31,9 @@ from reconciler.assembly.context import (
     recorded_journal,
 )
 from reconciler.assembly.decoding import prepare_decoders
-from reconciler.assembly.environment import Environment
 from reconciler.assembly.fleetsource import FleetSource, problem_writer
 from reconciler.assembly.inputs import sources
+from reconciler.assembly.inputs.request import Environment, FleetRequest
 from reconciler.assembly.inputs.watching import NullNotifier
 from reconciler.assembly.takeover import Takeover
 from reconciler.model.diagnostics import Diagnostic, Severity
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from reconciler.adapters.aws.nodeclass.validation import Validation
     from reconciler.adapters.database.state import DatabaseState
     from reconciler.assembly.inputs.catalogs import CurrentCatalog
-    from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.assembly.inputs.sources import SourceFiles
     from reconciler.assembly.standby import Standby
     from reconciler.engine.observation import Observation

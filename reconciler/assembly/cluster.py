@@ -11,8 +11,8 @@ from reconciler.adapters.clock import SystemClock
 from reconciler.adapters.kubernetes.access import access_of, expect_one_cluster
 from reconciler.assembly.account import connections
 from reconciler.assembly.decoding import prepare_decoders
-from reconciler.assembly.environment import Environment
 from reconciler.assembly.fleetsource import FleetSource
+from reconciler.assembly.inputs.request import Environment
 from reconciler.catalog.aws.devices import drivers_of_nodes
 from reconciler.model.diagnostics import failed_check, passed_check, unknown_check
 from reconciler.model.errors import ReconcilerError, UsageError

@@ -26,6 +26,7 @@ from reconciler.model.text.quoting import quote_value
 from reconciler.observed.allocation import choose_grouping
 from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import cluster_state
+from reconciler.source.endings import GENERATORS
 from reconciler.source.resource import EC2
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
     Resolve = Callable[[EC2NodeClass], EC2NodeClass]
 
-_GENERATORS: Final = (".tpl", ".tmpl", ".gotmpl", ".tftpl", ".tf", ".jsonnet", ".libsonnet", ".cue")
 """Files that objects are made from, by tools of which only Helm is run, for the files of charts."""
 
 _UNREAD_NAMED: Final = 3
@@ -250,7 +250,7 @@ def with_one_region(request: FleetRequest, head: Fleet, base: sources.Base | Non
 
 def _unread_names(folder: str, changed: Iterable[str]) -> list[str]:
     """Return the changed files below a folder that make objects, and that no plan reads."""
-    paths = (path for path in changed if path.endswith(_GENERATORS) and is_below(path, folder))
+    paths = (path for path in changed if path.endswith(GENERATORS) and is_below(path, folder))
     names = (os.path.relpath(path, folder).replace(os.sep, "/") for path in paths)
     return [name for name in names if not _is_of_chart(folder, name)]
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from reconciler.adapters.database.location import may_exist
 from reconciler.adapters.simulated.memory import MemoryJournal
 from reconciler.assembly.account import aws_query_of, connections
-from reconciler.assembly.environment import Environment, clock_of
 from reconciler.assembly.inputs import sources
 from reconciler.assembly.inputs.records import response_cache_folder, state_location
+from reconciler.assembly.inputs.request import Environment, FleetRequest, clock_of
 from reconciler.model.errors import FleetMovedError, UnnamedClusterError
 from reconciler.model.history import DAY
 from reconciler.model.ownership import NO_CLUSTER, ClusterId
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from reconciler.assembly.inputs.catalogs import CurrentCatalog
-    from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.assembly.inputs.sources import SourceFiles
     from reconciler.catalog.adjusted.discovered import Discoveries
     from reconciler.desired.settings.layers import Resolved

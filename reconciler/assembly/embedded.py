@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.database.location import SIMULATED
-from reconciler.assembly.environment import clock_of
 from reconciler.assembly.inputs import sources
 from reconciler.assembly.inputs.records import FOLDER, state_location
+from reconciler.assembly.inputs.request import FleetRequest, clock_of
 from reconciler.desired.objects import node_classes
 from reconciler.model.errors import UnreadableError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reconciler.assembly.inputs.request import FleetRequest
 
 _FOREIGN: Final = ("AWS_", "BOTO_", "MOTO_", "RECONCILER_")
 _PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")

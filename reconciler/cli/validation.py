@@ -49,8 +49,8 @@ class ValidationResult(NamedTuple):
 def validate_fleet(request: ValidateRequest) -> ValidationResult:
     """Return every finding on the files of a fleet."""
     from reconciler.adapters.git.source import read_checked_folder
+    from reconciler.assembly.emptyfolder import with_place_of_nodes
     from reconciler.assembly.inputs.checking import check_context, check_files
-    from reconciler.assembly.inputs.folder import with_place_of_nodes
     from reconciler.assembly.inputs.manifests import leaving_objects, with_manifests
     from reconciler.assembly.inputs.rendering import expanded_folder
     from reconciler.cli.output import findings

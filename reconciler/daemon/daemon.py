@@ -8,13 +8,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from reconciler.assembly.inputs.request import RunRequest
+from reconciler.assembly.inputs.request import Environment, RunRequest, clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from reconciler.assembly.environment import Environment
     from reconciler.assembly.monitoring import DaemonObserver
     from reconciler.assembly.standby import Standby
     from reconciler.daemon.sharing import FleetSharing
@@ -55,7 +54,6 @@ class FleetDaemon:
         Raises:
             LeaseHeldError: another process holds the lease, and it does not wait.
         """
-        from reconciler.assembly.environment import clock_of
         from reconciler.assembly.standby import Standby
         from reconciler.model.errors import (
             ClockSetBackError,

@@ -21,14 +21,13 @@ from urllib.parse import urlsplit
 from reconciler.adapters.aws.tags import INTENT
 from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
 from reconciler.assembly.assembly import Assembly, assemble_world, live_inputs
-from reconciler.assembly.environment import Environment
+from reconciler.assembly.inputs.request import Environment, FleetRequest
 from reconciler.demo.narrator import Reporter
 from reconciler.model.text.times import timestamp
 
 if TYPE_CHECKING:
     from reconciler.adapters.database.state import DatabaseState
     from reconciler.adapters.processes import Process
-    from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.engine.reconcile import Pass
     from reconciler.plan.value.plan import Plan
     from reconciler.ports.state import StateStore
@@ -265,8 +264,6 @@ class DemoStage:
 
     def _request(self, base: str | None = None) -> FleetRequest:
         """Return the request of ``apply``, ``run`` and a live ``plan``."""
-        from reconciler.assembly.inputs.request import FleetRequest
-
         return FleetRequest(path=str(self.folder), settings=("cluster=embedded",), base=base)
 
     def _start_process(self, url: str, folder: str) -> Process:

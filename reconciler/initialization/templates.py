@@ -20,7 +20,6 @@ from reconciler.desired.sources.requested import Rendering
 from reconciler.desired.templated import templated_documents
 from reconciler.desired.terraform.environments import ASSUMED
 from reconciler.desired.terraform.modules import (
-    TEMPLATES,
     FoundObjects,
     FoundText,
     find_objects,
@@ -31,12 +30,10 @@ from reconciler.desired.terraform.variables import SEVERAL, VALUES
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.source.document import LIMITS, Document
+from reconciler.source.endings import OTHER_TEMPLATES, SCRIPTS, TAKEN_OVER, TERRAFORM_TEMPLATES
 
-_SCRIPTS: Final = (".sh", ".bash", ".zsh")
 _PAGES: Final = (".md",)
-_OTHER_TEMPLATES: Final = (".j2", ".gotmpl", ".template")
-"""Endings of templates of Ansible, of gomplate and of envsubst."""
-_READ: Final = (".tf", VALUES, *TEMPLATES, *_SCRIPTS, *_PAGES, *_OTHER_TEMPLATES)
+_READ: Final = (*TAKEN_OVER, VALUES, *_PAGES)
 _FILES_MAX: Final = 20_000
 _BYTES_MAX: Final = 32 * 2**20
 _KIND: Final = re.compile(
@@ -114,7 +111,7 @@ def read_templates(
     )
     unused, left_out = _unused_templates(texts, terraform.used_files)
     found = TemplateObjects(
-        files=_text_files([*terraform.texts, *_objects_in(texts, _SCRIPTS)]),
+        files=_text_files([*terraform.texts, *_objects_in(texts, SCRIPTS)]),
         unused=unused,
         used=terraform.used_files,
         settings=terraform.settings,
@@ -133,7 +130,7 @@ def _unused_templates(
     """Return the templates of nodes that nothing renders, and what is left out of them."""
     found: list[FoundText] = []
     findings: list[Diagnostic] = []
-    for path, text in _with_ending(texts, (*TEMPLATES, *_OTHER_TEMPLATES)).items():
+    for path, text in _with_ending(texts, (*TERRAFORM_TEMPLATES, *OTHER_TEMPLATES)).items():
         if path in used or not _KIND.search(text):
             continue
         made, left_out = without_directives(path, text)

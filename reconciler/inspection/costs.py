@@ -8,15 +8,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from reconciler.inspection.replies import CostOfGroup, CostReply, CostTotal
+from reconciler.model.grouping import Grouping
 from reconciler.model.text.money import format_monthly
 from reconciler.model.text.visible import one_line
-from reconciler.observed.allocation import (
-    NANODOLLARS,
-    GroupCost,
-    Grouping,
-    WorkloadCost,
-    group_costs,
-)
+from reconciler.observed.allocation import NANODOLLARS, GroupCost, WorkloadCost, group_costs
 from reconciler.render.cells import Section
 from reconciler.render.listing import columns
 from reconciler.render.reply import table_section

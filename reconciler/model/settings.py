@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         ReservedInstancesTerms,
         SavingsPlanTerms,
     )
+    from reconciler.model.grouping import Grouping
     from reconciler.model.karpenter.budget import Budget
     from reconciler.model.kubernetes.pod import TopologySpreadConstraint
     from reconciler.model.kubernetes.profile import Profile
@@ -310,7 +311,7 @@ class Settings(PoolSettings):
     refresh_interval: Duration = Duration("12h")
     history_keep: Duration | None = Duration("90d")
     history_trace: Duration | None = Duration("30d")
-    metrics_costs_by: tuple[str, ...] = ()
+    metrics_costs_by: tuple[Grouping, ...] = ()
     isolated_vpc: bool = False
     price_discount_percent: float = 0.0
     price_rules: tuple[PriceRule, ...] = ()

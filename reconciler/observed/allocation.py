@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from reconciler.model.grouping import Grouping
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.text.quoting import quote_value
 from reconciler.observed.state import StateNode
 
 NANODOLLARS: Final = 10**9
@@ -69,50 +69,6 @@ def workload_of(pod: Pod) -> str:
     elif kind == "Job" and (made := _JOB_OF_CRON_JOB.fullmatch(name)):
         kind, name = "CronJob", made["name"]
     return f"{kind} {pod.namespace}/{name}"
-
-
-@dataclass(frozen=True, slots=True)
-class Grouping:
-    """By what cost is shown: the namespace, the workload, or a label of pods."""
-
-    label: str | None = None
-    by_workload: bool = False
-
-    @classmethod
-    def from_text(cls, text: str) -> Grouping:
-        """Return the grouping that ``namespace``, ``workload`` or ``label=KEY`` means.
-
-        Raises:
-            ValueError: it is none of them.
-        """
-        kind, equals, label = text.partition("=")
-        if kind == "label" and label:
-            return cls(label)
-        if not equals and kind in ("namespace", "workload"):
-            return cls(by_workload=kind == "workload")
-        raise ValueError(
-            f"{quote_value(text)} is not a grouping (use namespace, workload or label=KEY)"
-        )
-
-    def __str__(self) -> str:
-        """Return the text that this grouping is read from."""
-        if self.label is not None:
-            return f"label={self.label}"
-        return "workload" if self.by_workload else "namespace"
-
-    @property
-    def without(self) -> str:
-        """The name of the group of pods without the label."""
-        return f"(no label {self.label})" if self.label is not None else ""
-
-    def group_of(self, namespace: str, workload: str, labels: Mapping[str, str]) -> str:
-        """Return the group of pods."""
-        if self.label is not None:
-            return labels.get(self.label) or self.without
-        return workload if self.by_workload else namespace
-
-
-BY_NAMESPACE: Final = Grouping()
 
 
 def choose_grouping(text: str, pods: Iterable[Pod]) -> Grouping:

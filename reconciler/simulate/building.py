@@ -37,13 +37,14 @@ from reconciler.engine.steps import lifecycle
 from reconciler.engine.world import World
 from reconciler.model.chance import Chance
 from reconciler.model.decode import decode_json
+from reconciler.model.grouping import BY_NAMESPACE, Grouping
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, NODEPOOL, SPOT
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.settings import ClusterKind, DecisionRules
-from reconciler.observed.allocation import BY_NAMESPACE, Grouping, choose_grouping
+from reconciler.observed.allocation import choose_grouping
 from reconciler.observed.identity import identify_nodes
 from reconciler.observed.snapshot import Snapshot, read_snapshot
 from reconciler.placement.pods.replicas import autoscalers_of

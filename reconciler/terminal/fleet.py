@@ -16,10 +16,11 @@ from reconciler.inspection.nodetable import HEADER, NodeRow, headline, node_rows
 from reconciler.inspection.recordedreasons import explain_recorded_node
 from reconciler.inspection.views import fleet_usage
 from reconciler.model.errors import StateError
+from reconciler.model.grouping import Grouping
 from reconciler.model.resources import CPU, MEMORY, format_resources
 from reconciler.model.text.money import format_monthly
 from reconciler.model.text.visible import one_line
-from reconciler.observed.allocation import Grouping, group_costs
+from reconciler.observed.allocation import group_costs
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.cluster import PodUsage
 from reconciler.ports.journal import Verb

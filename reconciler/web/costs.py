@@ -11,13 +11,8 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from reconciler.observed.allocation import (
-    BY_NAMESPACE,
-    GroupCost,
-    Grouping,
-    WorkloadCost,
-    group_costs,
-)
+from reconciler.model.grouping import BY_NAMESPACE, Grouping
+from reconciler.observed.allocation import GroupCost, WorkloadCost, group_costs
 from reconciler.web.view import FleetView
 
 OTHER: Final = "(other)"

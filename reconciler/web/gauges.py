@@ -12,11 +12,12 @@ from prometheus_client.registry import Collector
 from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import Pass
 from reconciler.engine.steps.bookkeeping import workload_costs
+from reconciler.model.grouping import BY_NAMESPACE
 from reconciler.model.karpenter.labels import ARCH, CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import MILLI, NODES, add_resources, parse_resources, pod_amount
-from reconciler.observed.allocation import BY_NAMESPACE, GroupCost, Grouping, group_costs
+from reconciler.observed.allocation import GroupCost, group_costs
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.web.costs import limit_groups
 
@@ -155,7 +156,7 @@ def _payer_gauges(desired: PlannedFleet, state: ClusterState) -> Iterator[GaugeM
     rows = workload_costs(state, desired)
     yield from _namespace_gauges(group_costs(rows, BY_NAMESPACE))
     found: dict[bool, dict[tuple[str, ...], GroupCost]] = {True: {}, False: {}}
-    for by in map(Grouping.from_text, desired.settings.metrics_costs_by):
+    for by in desired.settings.metrics_costs_by:
         known = () if by.label is None else (by.label,)
         for group in limit_groups(group_costs(rows, by), SERIES_MAX):
             found[by.by_workload][*known, group.name] = group

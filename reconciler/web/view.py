@@ -19,18 +19,12 @@ from reconciler.engine.steps.bookkeeping import node_usage, workload_costs
 from reconciler.engine.steps.lifecycle import INITIALIZED
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.decision.waiting import Blocker, PoolBudget
-from reconciler.model.grouping import group_by, group_pairs
+from reconciler.model.grouping import BY_NAMESPACE, group_by, group_pairs
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import CPU, MEMORY
-from reconciler.observed.allocation import (
-    BY_NAMESPACE,
-    GroupCost,
-    WorkloadCost,
-    abridge,
-    group_costs,
-)
+from reconciler.observed.allocation import GroupCost, WorkloadCost, abridge, group_costs
 from reconciler.observed.state import StateNode
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.render.refusals import refusal_in_words

@@ -15,8 +15,8 @@ import pytest
 
 import reconciler
 from reconciler.adapters.aws.clients import connector
-from reconciler.assembly.environment import Environment
 from reconciler.assembly.fleetsource import IDENTITY, PROCESS_SETTINGS, FleetSource, follow_commits
+from reconciler.assembly.inputs.request import Environment
 from reconciler.daemon import daemon
 from reconciler.desired.settings.keys import KEYS
 from reconciler.model.duration import Duration

@@ -19,7 +19,7 @@ import pytest
 
 from reconciler.adapters.aws.clients import connector
 from reconciler.adapters.simulated.conditions import SimulatedClock
-from reconciler.assembly.environment import Environment
+from reconciler.assembly.inputs.request import Environment
 from reconciler.assembly.inputs.watching import NullNotifier
 from reconciler.cli.main import main
 from reconciler.daemon import daemon

@@ -21,7 +21,7 @@ import pytest
 from reconciler.adapters.aws.clients import connector
 from reconciler.adapters.kubernetes.kinds import PERMISSIONS
 from reconciler.adapters.simulated.conditions import SimulatedClock
-from reconciler.assembly.environment import Environment
+from reconciler.assembly.inputs.request import Environment
 from reconciler.cli.main import main
 from reconciler.daemon import daemon
 from reconciler.model.decode import decode

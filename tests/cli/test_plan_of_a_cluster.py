@@ -15,8 +15,8 @@ from referencing import Registry, Resource
 from reconciler._resources import resource_path
 from reconciler.adapters.aws.clients import connector
 from reconciler.assembly.assembly import assemble_world
-from reconciler.assembly.environment import Environment
 from reconciler.assembly.inputs.planfile import load
+from reconciler.assembly.inputs.request import Environment
 from reconciler.assembly.mandate import Approval, mandate_of
 from reconciler.cli.main import main
 from reconciler.engine.reconcile import Pass, reconcile

@@ -10,8 +10,8 @@ import pytest
 
 from reconciler.adapters.aws.clients import connector
 from reconciler.assembly.assembly import assemble_world, live_inputs
-from reconciler.assembly.environment import Environment
 from reconciler.assembly.inputs import sources
+from reconciler.assembly.inputs.request import Environment
 from reconciler.assembly.inputs.watching import NullNotifier
 from reconciler.model.settings import Settings
 from tests.cli.commandlines import request_of

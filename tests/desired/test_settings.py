@@ -14,6 +14,7 @@ from reconciler.desired.settings.keys import environment_name
 from reconciler.desired.settings.layers import Layer, resolve
 from reconciler.model.duration import Duration
 from reconciler.model.errors import UsageError
+from reconciler.model.grouping import Grouping
 from reconciler.model.settings import (
     ExpirationPolicy,
     NodeLimit,
@@ -151,9 +152,10 @@ def test_a_value_is_shown_as_written(setting: str, shown: str) -> None:
 
 def test_costs_are_grouped_in_metrics_by_a_list_or_a_text() -> None:
     wanted = ("workload", "label=example.com/team")
-    assert resolve({"metrics": {"costsBy": list(wanted)}}, {}).settings.metrics_costs_by == wanted
+    found = tuple(map(Grouping.from_text, wanted))
+    assert resolve({"metrics": {"costsBy": list(wanted)}}, {}).settings.metrics_costs_by == found
     flag = f"metrics.costsBy={','.join(wanted)}"
-    assert resolve({}, {}, [flag]).settings.metrics_costs_by == wanted
+    assert resolve({}, {}, [flag]).settings.metrics_costs_by == found
     assert resolve({}, {}, [flag]).values["metrics.costsBy"] == list(wanted)
     assert resolve({}, {}).settings.metrics_costs_by == ()
 

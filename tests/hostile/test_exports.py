@@ -15,10 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from reconciler.cli.output.sarif import render_sarif
 from reconciler.inspection.costs import costs_csv, to_csv
 from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.grouping import Grouping
 from reconciler.model.notification import NoticeKind, Webhook, WebhookFormat
 from reconciler.notifications.delivery import TEXT_MAX, webhook_request
 from reconciler.notifications.notices import Notice
-from reconciler.observed.allocation import Grouping, WorkloadCost
+from reconciler.observed.allocation import WorkloadCost
 from reconciler.web.metrics import CallMetrics
 from tests.hostile.threats import Threat, attack
 

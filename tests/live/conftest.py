@@ -17,7 +17,7 @@ import pytest
 from reconciler.adapters.aws.clients import connector
 from reconciler.adapters.clock import SystemClock
 from reconciler.adapters.threads import background_thread
-from reconciler.assembly.environment import Environment
+from reconciler.assembly.inputs.request import Environment
 from reconciler.daemon import daemon
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reconciler.model.grouping import BY_NAMESPACE, Grouping
 from reconciler.model.kubernetes.metadata import Metadata, OwnerReference
 from reconciler.model.kubernetes.pod import Container, Pod, PodSpec, ResourceRequirements
 from reconciler.observed.allocation import (
-    BY_NAMESPACE,
-    Grouping,
     NodeCost,
     allocate,
     group_costs,

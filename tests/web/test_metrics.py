@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from reconciler.engine.loop import PassIntervals, run
 from reconciler.engine.reconcile import Mandate
 from reconciler.model.errors import TransientCloudError, UnreadableError
+from reconciler.model.grouping import Grouping
 from reconciler.observed.allocation import GroupCost
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.web.costs import limit_groups
@@ -149,7 +150,9 @@ def test_costs_by_workload_and_label_are_shown_on_request_and_add_up() -> None:
     assert daemon.total("reconciler_workload_cost_dollars_per_hour") == 0, "opt-in"
     assert daemon.total("reconciler_label_cost_dollars_per_hour") == 0, "opt-in"
 
-    world.settings = replace(world.settings, metrics_costs_by=("workload", "label=team"))
+    world.settings = replace(
+        world.settings, metrics_costs_by=(Grouping(by_workload=True), Grouping("team"))
+    )
     daemon = Daemon(world)
     daemon.passes(1)
     total = daemon.total

@@ -20,7 +20,13 @@ from reconciler.desired.sources.chart import (
     missing_values,
     release_name,
 )
-from reconciler.desired.sources.detection import Detected, detect, has_sources, tree_finding
+from reconciler.desired.sources.detection import (
+    Detected,
+    detect,
+    has_sources,
+    place_of_kustomization,
+    tree_finding,
+)
 from reconciler.desired.sources.gitops.objects import ObjectsOfFiles, has_objects
 from reconciler.desired.sources.gitops.reading import folders_above, is_gitops, renderings_of
 from reconciler.desired.sources.kustomization import Closure, closure_of, kustomization_file
@@ -352,19 +358,17 @@ class _Expansion:
         inner: list[str] = []
         for path, content in self._manifests(rendering):
             folder, name = posixpath.dirname(path) or ".", posixpath.basename(path)
-            if rendering.folder != folder and (name in kustomization.NAMES or name == CHART):
+            if rendering.folder != folder and name in (*kustomization.NAMES, CHART):
                 inner.append(folder)
             text = substitute(content, rendering.substitutions)
             found.append((path, namespaced_file(self._shown(path), text, rendering.namespace)))
         if rendering.by and rendering.include:  # other folders are not known to be left out
             self.flat.update(posixpath.dirname(path) or "." for path, _ in found)
+        below = tuple(f"{folder}/" for folder in inner)
         for folder in sorted(inner):
-            if not any(folder.startswith(f"{other}/") for other in inner):
+            if not folder.startswith(below):
                 self._render_all([replace(rendering, folder=folder, by=rendering.by or "nested")])
-        return [
-            file for path, file in found
-            if not any(path.startswith(f"{folder}/") for folder in inner)
-        ]  # fmt: skip
+        return [file for path, file in found if not path.startswith(below)]
 
     def _kustomize(self, rendering: Rendering, place: Place) -> list[SourceFile]:
         folder = rendering.folder
@@ -397,10 +401,7 @@ class _Expansion:
             return []
         made = self._rendered(output, rendering, closure.files, closure.patches, root, place)
         names = (closure.name_prefix, closure.name_suffix)
-        file = self._shown(
-            next((p for p in closure.files if (posixpath.dirname(p) or ".") == folder
-                  and posixpath.basename(p) in kustomization.NAMES), folder)
-        )  # fmt: skip
+        file = place_of_kustomization(closure, self.below).file
         self.findings += broken_references(made, *names, file)
         return [made]
 
@@ -467,8 +468,7 @@ class _Expansion:
             code = "missing-tool" if error.is_missing else "render-failed"
             at = place_in_message(error.message, build.files, build.folder, chart)
             where = place if at is None else replace(at, file=self._shown(at.file))
-            message = f"`{command}` failed: {error.message}"
-            folders: tuple[str, ...] = ()
+            message, folders = f"`{command}` failed: {error.message}", tuple[str, ...]()
             if error.is_missing:
                 message, folders = error.message, (self._shown(build.folder),)
             remedy = error.remedy or "correct it; `kustomize build` shows the same error"

@@ -1,4 +1,4 @@
-"""Requests of commands: frozen values that each module makes once from its arguments."""
+"""What a command is asked and acts on: frozen values, made once from its arguments."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from reconciler.adapters.clock import SystemClock
+
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from reconciler.adapters.aws.clients import Connect
+    from reconciler.ports.clock import Clock
 
 SNAPSHOT_MAX_AGE: Final = timedelta(hours=24)
 WORKERS_MAX: Final = 64
@@ -173,3 +178,25 @@ class RunRequest:
     serving: ServingRequest = ServingRequest()
     others: tuple[FleetRequest, ...] = ()
     is_simulated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The clock of a command, how it reaches EC2, and the latencies of a simulated cluster.
+
+    ``connect`` leads to a simulated EC2; if it is None, the settings name the account. The seconds
+    are those of ``EmbeddedCluster``. ``workers`` is the number of simultaneous launches.
+    """
+
+    clock: Clock
+    connect: Connect | None = None
+    workers: int = 8
+    joining_s: float = 0.0
+    ready_s: float = 0.0
+    starting_s: float = 0.0
+    leaving_s: float = 0.0
+
+
+def clock_of(request: FleetRequest) -> Clock:
+    """Return the machine's clock, set to ``--now`` if that is given."""
+    return SystemClock() if request.now is None else SystemClock(request.now)

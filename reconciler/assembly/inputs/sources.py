@@ -10,13 +10,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from reconciler.assembly.emptyfolder import migration_advice, read_fleet_source, with_place_of_nodes
 from reconciler.assembly.inputs import operatorfile
 from reconciler.assembly.inputs.files import clones_folder
-from reconciler.assembly.inputs.folder import (
-    migration_advice,
-    read_fleet_source,
-    with_place_of_nodes,
-)
 from reconciler.assembly.inputs.manifests import leaving_objects, with_manifests
 from reconciler.desired.sources.requested import Purpose, RenderOptions
 from reconciler.desired.sources.unread import LEFT_OUT, ReadBefore, read_before

@@ -21,7 +21,7 @@ from reconciler.model.errors import UsageError
 from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
-    from reconciler.observed.allocation import Grouping
+    from reconciler.model.grouping import Grouping
 
 _Request = TypeVar("_Request")
 _FLEET: Final = "fleet"
@@ -227,7 +227,7 @@ def add_grouping(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def _parse_grouping(text: str) -> Grouping:
-    from reconciler.observed.allocation import Grouping
+    from reconciler.model.grouping import Grouping
 
     try:
         return Grouping.from_text(text)

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from reconciler.model.duration import Duration, parse_duration
+from reconciler.model.grouping import Grouping
 from reconciler.model.json import JsonObject
 from reconciler.model.schedule import parse_schedule, time_zone
 from reconciler.model.settings import UNLIMITED, NodeLimit
@@ -114,7 +115,8 @@ def read_suspensions(value: object) -> tuple[Suspension, ...]:
 
 def format_entries(entries: Iterable[object]) -> list[object]:
     """Return entries as in the file, without fields that are not set; a text is itself one."""
-    return [one if isinstance(one, str) else dict(_set_fields(one)) for one in entries]
+    texts = (str, Grouping)
+    return [str(one) if isinstance(one, texts) else dict(_set_fields(one)) for one in entries]
 
 
 def _set_fields(entry: Any) -> Iterator[tuple[str, object]]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from reconciler.desired.settings.policy import get_names, get_text, read_entries
 from reconciler.model.duration import NEVER, Duration, parse_nanoseconds
+from reconciler.model.grouping import BY_NAMESPACE, Grouping
 from reconciler.model.json import JsonObject
 from reconciler.model.kubernetes.labelsyntax import key_fault
 from reconciler.model.notification import NoticeKind, Webhook, WebhookFormat
@@ -151,7 +152,7 @@ def _get_choice(
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
-def read_groupings(value: object) -> tuple[str, ...]:
+def read_groupings(value: object) -> tuple[Grouping, ...]:
     """Return by what costs are grouped: a list, or a text with commas.
 
     Raises:
@@ -160,17 +161,17 @@ def read_groupings(value: object) -> tuple[str, ...]:
     words = value.split(",") if isinstance(value, str) else value
     if not isinstance(words, list) or len(words) > GROUPINGS_MAX:
         raise ValueError(f"must be a list of at most {GROUPINGS_MAX} groupings")
-    found: list[str] = []
+    found: list[Grouping] = []
     for index, word in enumerate(words):
-        kind, equals, label = word.partition("=") if isinstance(word, str) else ("", "", "")
-        if word != "workload" and (kind != "label" or not equals or key_fault(label)):
+        grouping = Grouping.read(word)
+        if grouping is None or grouping == BY_NAMESPACE:
             allowed = "workload or label=KEY, such as label=team"
             raise ValueError(
                 f"[{index}]: {quote_value(word, 80)} is not a grouping (use {allowed})"
             )
-        if word in found:
+        if grouping in found:
             raise ValueError(f"[{index}]: duplicate grouping {quote_value(word, 80)}")
-        found.append(word)
+        found.append(grouping)
     return tuple(found)
 
 

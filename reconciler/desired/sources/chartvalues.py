@@ -183,20 +183,28 @@ def _in_pages(files: Mapping[str, bytes], keys: Collection[str]) -> Iterator[Cha
                 yield ChartValues(ValuesOrigin.PAGE, Place(path, line, 1), data)
 
 
+def _comment_blocks(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of the first line of each block of comments, and the block without `#`.
+
+    Indented comments within it belong to comments, and are left out.
+    """
+    start, block = 0, list[str]()
+    for number, line in enumerate((*lines, "")):
+        if line.startswith("#"):
+            start = start if block else number
+            block.append(line[1:])
+        elif block and not line.lstrip().startswith("#"):
+            yield start, block
+            block = []
+
+
 def _in_comments(text: str, keys: Collection[str]) -> tuple[JsonDict, int]:
     """Return the values that values.yaml has as comments, and the line of the first."""
     found: JsonDict = {}
     first = 0
     lines = text.split("\n")
-    number = 0
-    while number < len(lines):
-        if not lines[number].startswith("#"):
-            number += 1
-            continue
-        start = number
-        while number < len(lines) and lines[number].lstrip().startswith("#"):
-            number += 1
-        data = _uncommented([line[1:] for line in lines[start:number] if line.startswith("#")])
+    for start, block in _comment_blocks(lines):
+        data = _uncommented(block)
         above = _OPEN_KEY.fullmatch(lines[start - 1]) if start else None
         if isinstance(data, dict) and _sets(data, keys):
             values = data

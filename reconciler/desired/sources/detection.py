@@ -18,7 +18,7 @@ from reconciler.desired.sources import listed
 from reconciler.desired.sources.chart import CHART
 from reconciler.desired.sources.kustomization import NAMES, Closure, closure_of
 from reconciler.desired.sources.requested import Rendering, Tool
-from reconciler.desired.sources.tree import OutsideTreeError, TreeLimitError
+from reconciler.desired.sources.tree import OutsideTreeError, TreeLimitError, folder_of
 from reconciler.desired.sources.unread import AMBIGUOUS_WORKLOADS
 from reconciler.desired.sources.work import MeteredTree
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
@@ -96,8 +96,8 @@ def detect(
         return _detect_stated(files, tree, below, *stated)
     found = Detected()
     charts = _chart_folders(files)
-    libraries = {_folder(f.path) for f in files if _is_library(f)}
-    kustomizations = sorted({_folder(f.path) for f in files if _is_kustomization(f.path)})
+    libraries = {folder_of(f.path) for f in files if _is_library(f)}
+    kustomizations = sorted({folder_of(f.path) for f in files if _is_kustomization(f.path)})
     kustomizations = [k for k in kustomizations if not _is_in(k, charts)]
     closures = _closures(kustomizations, tree, below, found)
     found.plain, unlisted = _plain_files(files, charts, closures.values(), below)
@@ -127,7 +127,7 @@ def _plain_files(
             plain.append(file)
         elif _is_in(file.path, charts) or path in owned:
             continue
-        elif _folder(path) not in owned_folders:
+        elif folder_of(path) not in owned_folders:
             plain.append(file)
         elif _NODES.search(file.content) and not _is_kustomization(file.path):
             unlisted.append(_unlisted(file))
@@ -161,13 +161,9 @@ def _unlisted(file: SourceFile) -> Diagnostic:
     return Diagnostic(Severity.WARNING, UNLISTED, message, Place(file.path, 1, 1), hint=hint)
 
 
-def _folder(path: str) -> str:
-    return path.rpartition("/")[0] or "."
-
-
 def _chart_folders(files: Iterable[SourceFile]) -> dict[str, None]:
     """Return the folders of charts, without the charts inside another."""
-    every = sorted(_folder(f.path) for f in files if f.path.rpartition("/")[2] == CHART)
+    every = sorted(folder_of(f.path) for f in files if f.path.rpartition("/")[2] == CHART)
     found: dict[str, None] = {}
     for folder in every:
         if not _is_in(folder, found):
@@ -186,7 +182,7 @@ def _is_in(path: str, folders: Collection[str]) -> bool:
     while path not in folders:
         if not path or path == ".":
             return False
-        path = posixpath.dirname(path) or "."
+        path = folder_of(path)
     return True
 
 
@@ -220,7 +216,7 @@ def _parts_of_others(
     """Return the kustomizations that another one refers to, and components."""
     referred = {f for path, c in closures.items() for f in c.folders if f != path}
     components = {
-        posixpath.normpath(posixpath.join(below, _folder(f.path)))
+        posixpath.normpath(posixpath.join(below, folder_of(f.path)))
         for f in files
         if _is_kustomization(f.path) and _COMPONENT in f.content
     }
@@ -250,20 +246,12 @@ def _roots(
         if (chosen := _chosen(shown, prefer)) is None:
             several.append(group)
             continue
-        path = shown[chosen]
-        if others := tuple(other for other in group if other != path):
-            found.alternatives.append(Alternatives(others))
+        path = shown.pop(chosen)
+        if shown:
+            found.alternatives.append(Alternatives(tuple(shown.values())))
         yield Rendering(path, Tool.KUSTOMIZE, place_of_kustomization(roots[path], below))
-    of_nodes = {p for p, c in roots.items() if any(map(_NODES.search, c.files.values()))}
-    named = _sources_to_name(several, of_nodes, files, below, found)
-    for group in several:
-        names = [posixpath.relpath(path, below) for path in group]
-        place = place_of_kustomization(roots[group[0]], below)
-        code = AMBIGUOUS_WORKLOADS if of_nodes.isdisjoint(group) else AMBIGUOUS
-        first = folder_of_one(names)
-        is_fleet = any(is_below(posixpath.relpath(path, below), first) for path in of_nodes)
-        finding = _ambiguous(names, place, code, "" if named and not is_fleet else first, named)
-        found.alternatives.append(Alternatives(tuple(group), finding))
+    choices = _OpenChoices(roots, several, below)
+    found.alternatives += choices.alternatives(choices.sources_to_name(files, found))
 
 
 def _may_count(closure: Closure) -> bool:
@@ -285,29 +273,54 @@ def _chosen(overlays: Collection[str], prefer: Sequence[str]) -> str | None:
     return None
 
 
-def _sources_to_name(
-    several: Sequence[Sequence[str]],
-    of_nodes: Collection[str],
-    files: Sequence[SourceFile],
-    below: str,
-    found: Detected,
-) -> str:
-    """Return the ``sources`` with all that makes nodes and the first of each kind of overlays.
+class _OpenChoices(NamedTuple):
+    """The groups of kustomizations of which none is chosen, among all that nothing refers to."""
 
-    It is empty if a single entry is enough, or if there are too many.
-    """
-    paths = {posixpath.normpath(posixpath.join(below, f.path)) for f in files if _makes_nodes(f)}
-    charts = [r.folder for r in found.renderings if r.tool is Tool.HELM]
-    unread = {path for group in several for path in group}
-    items = [("folder", _folder(f.path)) for f in found.plain if _makes_nodes(f)]
-    items += [("chart", c) for c in charts if any(is_below(path, c) for path in paths)]
-    items += [("kustomization", path) for path in sorted(set(of_nodes) - unread)]
-    items += [("kustomization", group[0]) for group in several]
-    named = [(k, p if k == "folder" else posixpath.relpath(p, below)) for k, p in items]
-    named = list(dict.fromkeys(named))
-    if not 1 < len(named) <= _LISTED_MAX:
-        return ""
-    return ", ".join(f"{{{kind}: {path}}}" for kind, path in named)
+    roots: Mapping[str, Closure]
+    groups: Sequence[Sequence[str]]
+    below: str
+
+    @property
+    def of_nodes(self) -> set[str]:
+        """The kustomizations that make nodes."""
+        return {p for p, c in self.roots.items() if any(map(_NODES.search, c.files.values()))}
+
+    def alternatives(self, named: str) -> Iterator[Alternatives]:
+        """Yield each group with a finding; ``named`` are the ``sources`` that would choose."""
+        of_nodes = self.of_nodes
+        for group in self.groups:
+            names = [posixpath.relpath(path, self.below) for path in group]
+            place = place_of_kustomization(self.roots[group[0]], self.below)
+            code = AMBIGUOUS_WORKLOADS if of_nodes.isdisjoint(group) else AMBIGUOUS
+            first = folder_of_one(names)
+            is_fleet = any(is_below(posixpath.relpath(p, self.below), first) for p in of_nodes)
+            finding = _ambiguous(names, place, code, "" if named and not is_fleet else first, named)
+            yield Alternatives(tuple(group), finding)
+
+    def sources_to_name(self, files: Sequence[SourceFile], found: Detected) -> str:
+        """Return the ``sources`` with all that makes nodes and the first of each kind of overlays.
+
+        It is empty if a single entry is enough, or if there are too many.
+        """
+        named = list(dict.fromkeys(self._named_sources(files, found)))
+        if not 1 < len(named) <= _LISTED_MAX:
+            return ""
+        return ", ".join(f"{{{kind}: {path}}}" for kind, path in named)
+
+    def _named_sources(
+        self, files: Sequence[SourceFile], found: Detected
+    ) -> Iterator[tuple[str, str]]:
+        makers = filter(_makes_nodes, files)
+        paths = {posixpath.normpath(posixpath.join(self.below, file.path)) for file in makers}
+        for file in filter(_makes_nodes, found.plain):
+            yield "folder", folder_of(file.path)
+        for rendering in found.renderings:
+            chart = rendering.folder
+            if rendering.tool is Tool.HELM and any(is_below(path, chart) for path in paths):
+                yield "chart", posixpath.relpath(chart, self.below)
+        chosen = sorted(self.of_nodes.difference(*self.groups))
+        for path in (*chosen, *(group[0] for group in self.groups)):
+            yield "kustomization", posixpath.relpath(path, self.below)
 
 
 def _makes_nodes(file: SourceFile) -> bool:
@@ -345,7 +358,7 @@ def folder_of_one(overlays: Sequence[str]) -> str:
 
 def place_of_kustomization(closure: Closure, below: str) -> Place:
     """Return the start of the kustomization's file, relative to the fleet folder."""
-    names = [p for p in closure.files if (posixpath.dirname(p) or ".") == closure.root]
+    names = [p for p in closure.files if folder_of(p) == closure.root]
     path = next((p for p in names if _is_kustomization(p)), closure.root)
     return Place(posixpath.relpath(path, below), 1, 1)
 

@@ -202,18 +202,10 @@ def _read_kustomization(tree: MeteredTree, folder: str, found: Closure) -> list[
         return []
     data: JsonDict = document.data
     dropped: list[Pointer] = []
-    folders: list[str] = []
-    for finding in _refused_fields(document, data, folder):
-        found.findings.append(finding[1])
-        dropped.append(finding[0])
-    for reference in _limited_references(data):
-        if folder in found.plugins and reference.may_be_folder:
-            reference = reference._replace(is_plugin=True)
-        target = _add_reference(tree, folder, reference, document, found)
-        if target is None:
-            dropped.append(reference.pointer)
-        elif target:
-            folders.append(target)
+    for pointer, refusal in _refused_fields(document, data, folder):
+        found.findings.append(refusal)
+        dropped.append(pointer)
+    folders = list(_add_references(tree, folder, document, found, dropped))
     if folder == found.root:
         found.name_prefix = as_text(data.get("namePrefix"))
         found.name_suffix = as_text(data.get("nameSuffix"))
@@ -269,40 +261,51 @@ def _generator_references(at: Pointer, item: JsonDict) -> Iterator[Reference]:
         yield Reference((*at, "env"), item["env"])
 
 
+def _add_references(
+    tree: MeteredTree, folder: str, document: Document, found: Closure, dropped: list[Pointer]
+) -> Iterator[str]:
+    """Add what a kustomization refers to, and what is refused; yield the folders of others."""
+    for reference in _limited_references(document.data):
+        if folder in found.plugins and reference.may_be_folder:
+            reference = reference._replace(is_plugin=True)
+        target = _add_reference(tree, folder, reference, document, found)
+        if target is None:
+            dropped.append(reference.pointer)
+        elif target:
+            yield target
+
+
+def _items(data: JsonDict, names: Iterable[str]) -> Iterator[tuple[Pointer, object]]:
+    """Yield the items of several lists, each with its pointer."""
+    for name in names:
+        yield from (((name, number), item) for number, item in enumerate(as_list(data.get(name))))
+
+
 def _refused_fields(
     document: Document, data: JsonDict, folder: str
 ) -> Iterator[tuple[Pointer, Diagnostic]]:
     """Yield the fields that need a program, a plugin or the network, with the finding on each."""
-    for name in _HELM:
-        for number, item in enumerate(as_list(data.get(name))):
-            chart = item.get("name") or item.get("chartName") if isinstance(item, dict) else None
-            message = (
-                f"Helm chart {quote_value(chart)} is not rendered: "
-                "kustomize would run Helm with network access"
-            )
-            command = f"kustomize build --enable-helm {folder} > rendered.yaml"
-            hint = f"vendor it: `{command}`, and pass that file with -f"
-            yield (
-                (name, number),
-                _refusal(
-                    document, (name, number), "remote-source", message, hint, Severity.WARNING
-                ),
-            )
-    for name in _PLUGINS:
-        for number, item in enumerate(as_list(data.get(name))):
-            refusal = None
-            if isinstance(item, str) and _is_inline(item):
-                refusal = _plugin_refusal(item.encode(), document, (name, number))
-            if refusal is not None:
-                yield (name, number), refusal
+    for pointer, item in _items(data, _HELM):
+        chart = item.get("name") or item.get("chartName") if isinstance(item, dict) else None
+        message = (
+            f"Helm chart {quote_value(chart)} is not rendered: "
+            "kustomize would run Helm with network access"
+        )
+        command = f"kustomize build --enable-helm {folder} > rendered.yaml"
+        hint = f"vendor it: `{command}`, and pass that file with -f"
+        refusal = _refusal(document, pointer, "remote-source", message, hint, Severity.WARNING)
+        yield pointer, refusal
+    for pointer, item in _items(data, _PLUGINS):
+        if isinstance(item, str) and _is_inline(item):
+            inline = _plugin_refusal(item.encode(), document, pointer)
+            if inline is not None:
+                yield pointer, inline
     for pointer in misspelled_names(data, _NAMES):
         message, hint = _misspelling(pointer)
         yield pointer, _refusal(document, pointer, "unknown-field", message, hint)
     if "helmGlobals" in data:
-        yield ("helmGlobals",), _refusal(
-            document, ("helmGlobals",), "remote-source", "Helm is not run by kustomize",
-            "", Severity.INFO,
-        )  # fmt: skip
+        at, message = ("helmGlobals",), "Helm is not run by kustomize"
+        yield at, _refusal(document, at, "remote-source", message, "", Severity.INFO)
 
 
 def _misspelling(pointer: Pointer) -> tuple[str, str]:
@@ -445,14 +448,13 @@ def _rewrite(data: JsonDict, content: bytes, dropped: list[Pointer], *, is_root:
     copy = dict(data)
     lists: dict[Pointer, set[int]] = {}
     for pointer in dropped:
-        if len(pointer) == 1:
-            copy.pop(str(pointer[0]), None)
-        elif isinstance(pointer[-1], int):
-            lists.setdefault(pointer[:-1], set()).add(pointer[-1])
-        elif isinstance(pointer[1], int):  # the path of a patch: the patch goes with it
-            lists.setdefault(pointer[:1], set()).add(pointer[1])
-        else:
-            copy.pop(str(pointer[0]), None)
+        match pointer:
+            case (*above, int(number)):
+                lists.setdefault(tuple(above), set()).add(number)
+            case (name, int(number), *_):  # the path of a patch: the patch goes with it
+                lists.setdefault((name,), set()).add(number)
+            case _:
+                copy.pop(str(pointer[0]), None)
     for at, numbers in sorted(lists.items(), key=lambda item: -len(item[0])):
         copy = _without_items(copy, at, numbers)
     if is_root:

@@ -165,6 +165,11 @@ class CopiedFiles:
                 self.add(name, content)
 
 
+def folder_of(path: str) -> str:
+    """Return the folder that a file of a tree is in."""
+    return posixpath.dirname(path) or "."
+
+
 def manifests_in(
     tree: Tree, folder: str, is_kept: Callable[[str], bool], is_recursive: bool
 ) -> Iterator[tuple[str, bytes]]:
@@ -178,8 +183,8 @@ def manifests_in(
             yield folder, content
         return
     for path in files_below(tree, folder):
-        is_direct = (posixpath.dirname(path) or ".") == folder
-        hidden = any(part.startswith(".") for part in path.split("/"))
+        is_direct = folder_of(path) == folder
+        hidden = "/." in f"/{path}"
         if path.endswith(_SUFFIXES) and not hidden and (is_direct or is_recursive):
             content = tree.read(path) if is_kept(posixpath.relpath(path, folder)) else None
             if content is not None:

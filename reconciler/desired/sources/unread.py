@@ -12,6 +12,7 @@ import hashlib
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,6 +20,7 @@ from reconciler.desired.findings import DUPLICATE_WORKLOAD, object_in_file
 from reconciler.desired.sources.chart import EMPTY_CHART
 from reconciler.desired.sources.requested import Purpose
 from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.grouping import group_by
 from reconciler.model.text.counting import format_count, format_list
 
 if TYPE_CHECKING:
@@ -87,20 +89,23 @@ def left_out(
     refused, elsewhere = _REFUSED, _ELSEWHERE
     if purpose is Purpose.BASE:
         refused, elsewhere = refused | {_MISSING_TOOL}, elsewhere - {"remote-source"}
-    optional: list[FailedSource] = []
-    needed: set[Diagnostic] = set()
-    for one in failed:
-        codes = {error.code for error in one.errors}
-        is_spare = one.is_spare and has_nodes and _MISSING_TOOL not in codes
-        is_needed = one.has_nodes and not is_spare
-        may_have_nodes = not is_known and not codes.isdisjoint(elsewhere)
-        if is_needed or may_have_nodes or not codes.isdisjoint(refused):
-            needed.update(one.errors)
-        else:
-            optional.append(one)
-    replaced = {error for one in optional for error in one.errors} - needed
+    fatal = refused if is_known else refused | elsewhere
+    by_need = group_by(failed, lambda one: _is_needed(one, fatal, has_nodes=has_nodes))
+    optional = by_need.get(False, [])
+    replaced = _errors_of(optional) - _errors_of(by_need.get(True, ()))
     kept = [finding for finding in findings if finding not in replaced]
     return (*kept, *dict.fromkeys(_warnings(optional, replaced)))
+
+
+def _is_needed(one: FailedSource, fatal: AbstractSet[str], *, has_nodes: bool) -> bool:
+    """Return whether a source has or may have the nodes, or is refused."""
+    codes = {error.code for error in one.errors}
+    is_spare = one.is_spare and has_nodes and _MISSING_TOOL not in codes
+    return (one.has_nodes and not is_spare) or not codes.isdisjoint(fatal)
+
+
+def _errors_of(sources: Iterable[FailedSource]) -> set[Diagnostic]:
+    return {error for source in sources for error in source.errors}
 
 
 def with_each_tool_once(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

@@ -44,7 +44,6 @@ from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.text.quoting import quote_value
 
-TEMPLATES: Final = (".tftpl", ".tpl", ".tmpl")
 _MANIFESTS: Final = {
     "kubectl_manifest": ("yaml_body", "yaml_body_parsed"),
     "kubernetes_manifest": ("manifest",),

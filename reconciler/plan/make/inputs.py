@@ -15,9 +15,9 @@ from reconciler.desired.fleet import Fleet
 from reconciler.desired.workloads.scaled import ScaledWorkload
 from reconciler.model.decision.policy import Policy
 from reconciler.model.diagnostics import Diagnostic
+from reconciler.model.grouping import BY_NAMESPACE, Grouping
 from reconciler.model.json import JsonObject
 from reconciler.model.settings import Settings
-from reconciler.observed.allocation import BY_NAMESPACE, Grouping
 from reconciler.observed.state import ClusterState
 from reconciler.plan.make.pools import ClassKey
 from reconciler.plan.value.plan import (

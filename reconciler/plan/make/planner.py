@@ -42,7 +42,7 @@ from reconciler.plan.make.decide import (
     make_decisions,
 )
 from reconciler.plan.make.disclosure import disclosed_drift
-from reconciler.plan.make.facts import Facts
+from reconciler.plan.make.facts import BaseCost, Facts
 from reconciler.plan.make.factscache import FactsCache
 from reconciler.plan.make.launch import BootImages, launch_classes
 from reconciler.plan.make.lookups import lookup_findings, selector_findings
@@ -115,7 +115,7 @@ def make_plan(facts: Facts, phase: Phase = ignore_phase, cache: FactsCache | Non
     # the bound is for readers, and ignores that commitments are used up
     if facts.lists_blockers and not facts.covers:
         cost = with_lower_bound(cost, scheduler, facts.cluster, decisions.placement)
-    plan = _plan_of(facts, decisions, outcome, cost)
+    plan = _with_base_cost(_plan_of(facts, decisions, outcome, cost), facts.base_cost)
     if not facts.withheld:
         return plan
 
@@ -135,7 +135,7 @@ def _plan_of(facts: Facts, decisions: Decisions, outcome: PlanOutcome, cost: Cos
         and (b.node, b.reason) not in waiting  # it is listed once, with what it waits for
     )
     left = left_to_auto_mode(facts.cluster.pending, facts.pools)
-    plan = Plan(
+    return Plan(
         fleet=facts.settings.fleet,
         at=facts.now,
         serial=facts.serial,
@@ -177,12 +177,15 @@ def _plan_of(facts: Facts, decisions: Decisions, outcome: PlanOutcome, cost: Cos
             facts.classes,
         ),
     )
-    change = facts.base_cost
+
+
+def _with_base_cost(plan: Plan, change: BaseCost | None) -> Plan:
+    """Return a plan with what its change costs, and what its base does."""
     if change is None:
         return plan
     return msgspec.structs.replace(
         plan,
-        cost=with_base(cost, change.base),
+        cost=with_base(plan.cost, change.base),
         at_rest=change.at_rest,
         offers=dict(change.offers),
     )

@@ -15,17 +15,12 @@ from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.decision.waiting import WaitsFor
 from reconciler.model.duration import iso_duration
+from reconciler.model.grouping import Grouping
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import Resources, fits
-from reconciler.observed.allocation import (
-    Grouping,
-    WorkloadCost,
-    allocate,
-    group_costs,
-    node_cost,
-)
+from reconciler.observed.allocation import WorkloadCost, allocate, group_costs, node_cost
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.question import LaunchPool
 from reconciler.placement.scheduler import Scheduler

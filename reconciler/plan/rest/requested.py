@@ -17,11 +17,12 @@ from reconciler.desired.workloads.pods import workloads_of
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.decision.changes import Change
 from reconciler.model.decision.finding import PlanFinding
+from reconciler.model.grouping import Grouping
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import MILLI, PODS, Resources, add_resources
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_monthly
-from reconciler.observed.allocation import Grouping, weight, workload_of
+from reconciler.observed.allocation import weight, workload_of
 from reconciler.observed.state import ClusterState
 from reconciler.placement.explain.reasons import format_amount
 from reconciler.plan.automode import (

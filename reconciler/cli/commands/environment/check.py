@@ -18,8 +18,8 @@ from reconciler.adapters.aws.permissions import policy as made
 from reconciler.assembly.account import connections
 from reconciler.assembly.assembly import CheckInputs, check_inputs, live_inputs
 from reconciler.assembly.cluster import cluster_checks, karpenter_check
-from reconciler.assembly.environment import Environment
 from reconciler.assembly.inputs import sources
+from reconciler.assembly.inputs.request import Environment, FleetRequest
 from reconciler.cli.output.progressline import show_progress
 from reconciler.cli.parser import inputs
 from reconciler.exitcode import DONE, FAILED
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from reconciler.adapters.aws.facts.commitments import AccountCommitments
-    from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
     from reconciler.plan.value.nodes import PlannedNodeClaim

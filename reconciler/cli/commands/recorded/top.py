@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from reconciler.assembly.inputs.records import RecordedFleet
     from reconciler.assembly.inputs.request import StateRequest
     from reconciler.inspection.nodetable import NodeRow
-    from reconciler.observed.allocation import Grouping
+    from reconciler.model.grouping import Grouping
     from reconciler.ports.cluster import NodeUsage
 
 ORDERS: Final = ("name", "price", "cpu", "memory", "pods", "age")

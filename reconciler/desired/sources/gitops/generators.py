@@ -17,8 +17,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from reconciler.desired.sources.tree import TreeLimitError
+from reconciler.desired.sources.tree import TreeLimitError, folder_of
 from reconciler.desired.sources.work import MeteredTree
+from reconciler.model.grouping import group_pairs
 from reconciler.model.json import JsonDict, as_list, as_mapping, as_mappings, as_text
 from reconciler.model.text.globs import PATTERN_MAX, matching_steps
 from reconciler.source.document import parse_documents
@@ -155,7 +156,7 @@ def _of_git(spec: JsonDict, tree: MeteredTree, folder: str) -> list[JsonDict] | 
     found: list[JsonDict] = []
     for path in _matching(tree, tree.files_below(folder), as_mappings(files), folder):
         data = _parsed_file(tree, posixpath.normpath(posixpath.join(folder, path)))
-        above, name = posixpath.dirname(path) or ".", posixpath.basename(path)
+        above, name = folder_of(path), posixpath.basename(path)
         found += [
             _with_path(one, above, name, prefix)
             for one in (as_mappings(data) if isinstance(data, list) else [as_mapping(data)])
@@ -268,8 +269,8 @@ def _matching(
     tree: MeteredTree, paths: Sequence[str], patterns: Sequence[JsonDict], folder: str
 ) -> Iterator[str]:
     """Yield the paths, relative to a folder, that the patterns choose and do not exclude."""
-    chosen = [_names(p) for p in patterns if p.get("exclude") is not True]
-    excluded = [_names(p) for p in patterns if p.get("exclude") is True]
+    by_exclusion = group_pairs((p.get("exclude") is True, _names(p)) for p in patterns)
+    chosen, excluded = by_exclusion.get(False, []), by_exclusion.get(True, [])
     steps = sum(1 + sum(map(matching_steps, names)) for names in (*chosen, *excluded))
     start = 0 if folder == "." else len(folder) + 1
     for path in paths:
@@ -302,17 +303,16 @@ def _names(pattern: JsonDict) -> list[str]:
 
 def _matches(parts: Sequence[str], names: Sequence[str]) -> bool:
     """Return whether a path matches a pattern, in which ``**`` stands for any folders."""
-    reached = {0} | ({1} if names[0] == "**" else set())
+    anywhere = {at for at, name in enumerate(names) if name == "**"}
+    reached = {0} | ({1} if 0 in anywhere else set())
     for part in parts:
         following: set[int] = set()
         for at in reached:
-            if at < len(names) and names[at] == "**":
+            if at in anywhere:
                 following |= {at, at + 1}
             elif at < len(names) and fnmatch.fnmatchcase(part, names[at]):
                 following.add(at + 1)
-        if not following:
-            return False
-        reached = following | {at + 1 for at in following if at < len(names) and names[at] == "**"}
+        reached = following | {at + 1 for at in following & anywhere}
     return len(names) in reached
 
 
