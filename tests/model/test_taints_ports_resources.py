@@ -12,7 +12,7 @@ from reconciler.model.kubernetes import taint
 from reconciler.model.kubernetes.pod import HostPort, Pod
 from reconciler.model.kubernetes.taint import Taint, Toleration
 from reconciler.model.resources import parse_resources
-from reconciler.placement.nodes.ports import UsedPorts
+from reconciler.placement.nodes.ports import PortIndex, UsedPorts
 from tests.tables import cases
 
 
@@ -72,6 +72,7 @@ def answer(kind: str, given: dict[str, Any]) -> Any:
                 for name, ports in given["reserved"].items() if name != given["pod"]
                 for one in ports
             ]  # fmt: skip
+            assert bool(PortIndex([others]).conflicting(own)) == UsedPorts(others).conflict(own)
             return UsedPorts(others).conflict(own)
         case "hostports_of_pod":
             ports = a_pod(given).host_ports()

@@ -32,7 +32,7 @@ from reconciler.placement.devices.hosts import (
 from reconciler.placement.devices.needs import DeviceNeeds
 from reconciler.placement.devices.networkuse import NetworkUse
 from reconciler.placement.nodes.daemons import Daemon, daemons
-from reconciler.placement.nodes.ports import UsedPorts
+from reconciler.placement.nodes.ports import PortIndex, UsedPorts, ports_of
 from reconciler.placement.nodes.space import Demand
 from reconciler.placement.pods.shape import Shape, SpecKeys
 
@@ -194,11 +194,7 @@ class NodeUse:
         """Return the host ports in use on the node."""
         known = self._ports.get(index)
         if known is None:
-            state = self.nodes.rows[index].state
-            pods = state.pods if state is not None else ()
-            active = (pod for pod in pods if not pod.is_terminal)
-            known = UsedPorts(port for pod in active for port in pod.host_ports())
-            self._ports[index] = known
+            known = self._ports[index] = UsedPorts(ports_of(self.nodes.rows[index].pods))
         return known
 
     def can_attach(self, index: int, shape: Shape) -> bool:
@@ -216,8 +212,7 @@ class NodeUse:
         known = self._volumes.get(index)
         if known is None:
             known = self._volumes[index] = {}
-            state = self.nodes.rows[index].state
-            for pod in state.pods if state is not None else ():
+            for pod in self.nodes.rows[index].pods:
                 for driver, names in () if pod.is_terminal else self._attached(pod):
                     known[driver] = known.get(driver, frozenset()) | names
         return known
@@ -276,6 +271,11 @@ class Target:
     @property
     def host(self) -> str:
         return self.labels.get(HOSTNAME) or self.name
+
+    @property
+    def pods(self) -> Sequence[Pod]:
+        """The pods that run there."""
+        return self.state.pods if self.state is not None else ()
 
     @property
     def node_name(self) -> str:
@@ -436,15 +436,21 @@ class Nodes:
         return known
 
     def nodes_with_room(self, shape: Shape) -> int:
-        """Return the nodes that have room for a pod of a shape before any pod is placed."""
+        """Return the nodes with room and host ports for a pod of a shape before any is placed."""
         known = self._roomy.get(shape)
         if known is None:
             known = self.labels.all
             for name, amount in shape.requests.items():
                 if amount > 0:
                     known &= self._nodes_with_amount(name, amount)
+            if shape.ports:
+                known &= ~self._port_index.conflicting(shape.ports)
             self._roomy[shape] = known
         return known
+
+    @cached_property
+    def _port_index(self) -> PortIndex:
+        return PortIndex(ports_of(row.pods) for row in self.rows)
 
     def _nodes_with_amount(self, name: str, amount: int) -> int:
         """Return the nodes with at least this amount left; pods request few different amounts."""

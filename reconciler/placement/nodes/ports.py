@@ -6,12 +6,13 @@ take the product.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 
-from reconciler.model.kubernetes.pod import HostPort
+from reconciler.catalog.table import bits, union_of
+from reconciler.model.kubernetes.pod import HostPort, Pod
 
 PORTS_PER_CHECK: Final = 8
 """How many ports of a pod are looked up in the time of a check."""
@@ -19,6 +20,13 @@ PORTS_PER_CHECK: Final = 8
 _ADDRESS_MAX: Final = 100
 _EVERY: Final = ""
 """The unspecified address, which conflicts with all others."""
+
+
+def ports_of(pods: Iterable[Pod]) -> Iterator[HostPort]:
+    """Yield the host ports that pods use until they have ended."""
+    for pod in pods:
+        if not pod.is_terminal:
+            yield from pod.host_ports()
 
 
 class UsedPorts:
@@ -66,6 +74,32 @@ class UsedPorts:
         found._ports = dict(self._ports)
         found._addresses = dict(self._addresses)
         return found
+
+
+class PortIndex:
+    """The nodes on which pods use a host port; a set of nodes is an integer with a bit for each."""
+
+    def __init__(self, used: Iterable[Iterable[HostPort]]) -> None:
+        found: dict[tuple[int, str], dict[str, list[int]]] = {}
+        for index, ports in enumerate(used):
+            for port in ports:
+                at_port = found.setdefault((port.port, port.protocol), {})
+                at_port.setdefault(_address(port.ip), []).append(index)
+        self._nodes = {
+            key: {address: bits(members) for address, members in at_port.items()}
+            for key, at_port in found.items()
+        }
+
+    def conflicting(self, ports: Iterable[HostPort]) -> int:
+        """Return the nodes on which one of the ports conflicts with one in use."""
+        return union_of(map(self._conflicting_with, ports))
+
+    def _conflicting_with(self, port: HostPort) -> int:
+        at_port = self._nodes.get((port.port, port.protocol), {})
+        address = _address(port.ip)
+        if address == _EVERY:
+            return union_of(at_port.values())
+        return at_port.get(address, 0) | at_port.get(_EVERY, 0)
 
 
 def _address(ip: str) -> str:
