@@ -12,8 +12,8 @@ from reconciler.placement.pods.shape import Shape
 from reconciler.placement.pods.volumes import NO_VOLUMES
 from reconciler.placement.topology.podkinds import PodKinds
 from reconciler.placement.topology.repellers import RunningRepellers
-from reconciler.placement.topology.ruleindex import RuleIndex
 from reconciler.placement.topology.rules import Rule, RuleKind, Selector
+from reconciler.placement.topology.selectorindex import SelectorIndex
 from tests.examples import examples
 from tests.placement.builders import (
     HOST,
@@ -69,7 +69,7 @@ def test_the_rules_that_select_a_pod_are_found_by_its_labels_and_one_by_one(
     kinds: list[tuple[str, dict[str, str]]], made: list[tuple[frozenset[str], Selector]]
 ) -> None:
     rules = [Rule(RuleKind.ANTI_AFFINITY, HOST, *each) for each in made]
-    index = RuleIndex(rules)
+    index = SelectorIndex(made)
     for namespace, labels in kinds:
         found = index.selecting(namespace, labels)
         selecting = {i for i, rule in enumerate(rules) if rule.selects(namespace, labels)}

@@ -25,6 +25,7 @@ from reconciler.adapters.simulated.nodes import (
 )
 from reconciler.adapters.simulated.pods import PodBook
 from reconciler.adapters.simulated.records import NodeRecord, decode_record, encode_record
+from reconciler.catalog.table import iterate_members
 from reconciler.desired.workloads.pods import Workloads
 from reconciler.model.chance import Chance
 from reconciler.model.errors import ClusterError
@@ -302,15 +303,15 @@ class EmbeddedCluster:
     ) -> tuple[list[PodDisruptionBudget], list[Pod]]:
         """Return the budgets that protect these pods, and all pods that those budgets select."""
         known, budgets = self._budgets, workloads.pod_disruption_budgets
-        numbers = known.protecting_budgets(budgets, going)
-        if not numbers:
+        protecting = known.protecting_budgets(budgets, going)
+        if not protecting:
             return [], []
-        keys = known.selected_keys(budgets, numbers, workloads.pods)
-        daemons = [d for d in workloads.daemon_sets if known.selects(budgets, numbers, d.pod())]
+        keys = known.selected_keys(budgets, protecting, workloads.pods)
+        daemons = [d for d in workloads.daemon_sets if known.selects(budgets, protecting, d.pod())]
         others = self._pods.other_pods(replace(workloads, daemon_sets=tuple(daemons)), now)
         selected = self._pods.pods_with_keys(keys, workloads, now)
-        selected += [pod for pod in others if known.selects(budgets, numbers, pod)]
-        return [budgets[number] for number in sorted(numbers)], selected
+        selected += [pod for pod in others if known.selects(budgets, protecting, pod)]
+        return [budgets[number] for number in iterate_members(protecting)], selected
 
     def delete_node(self, node: str) -> None:
         """Remove the Node object; a missing one is not an error."""

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from reconciler.catalog.table import iterate_members, union_of
 from reconciler.placement.topology.podkinds import Labelled
-from reconciler.placement.topology.ruleindex import RuleIndex
 from reconciler.placement.topology.rules import Rule
+from reconciler.placement.topology.selectorindex import SelectorIndex
 
 _SPLITS_MAX: Final = 8
 """The most sets of rules that are compared with each other; if there are more, rules are read."""
@@ -43,7 +43,7 @@ class RunningRepellers:
         for rule in counts:
             distinct.setdefault((label_of(rule), rule.namespaces, rule.selector), rule)
         self._rules = tuple(distinct.values())
-        self._index = RuleIndex(self._rules)
+        self._index = SelectorIndex([(r.namespaces, r.selector) for r in self._rules])
         self._numbers = {rule: number for number, rule in enumerate(self._rules)}
         self._by_kind: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
         self._sums: dict[int, Sequence[Repellers]] = {}

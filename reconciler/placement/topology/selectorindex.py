@@ -1,48 +1,49 @@
-"""Which of the rules select a pod, found by its labels instead of rule by rule.
+"""Which of many selectors select a pod, found by its labels instead of one by one.
 
-The pods of a tenant may each have a rule of their own. Every simulated removal asks which rules
-select the few pods that it places, and nothing else of the rules is read then.
+The pods of a tenant may each have a rule or a PodDisruptionBudget of their own. Every simulated
+removal asks which rules select the few pods that it places, and reads nothing else of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from reconciler.catalog.table import bits
-from reconciler.placement.topology.rules import Rule
+from reconciler.placement.topology.rules import Selector
 
 _Condition = tuple[str, str, tuple[str, ...]]
 _Label = tuple[str, str]
 _KNOWN: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 
 
-class RuleIndex:
-    """Rules by what they select; a set of them is an integer with a bit for each, in their order.
+class SelectorIndex:
+    """Selectors with the namespaces of their pods, by what they select.
 
-    A rule selects the pods of its namespaces that meet all of its conditions. The conditions are
-    read in rounds, the first of each rule, then the second, so that a round has one of each.
+    A set of them is an integer with a bit for each, in their order. A selector selects the pods
+    that meet all of its conditions. They are read in rounds, the first of each selector, then the
+    second, so that a round has one of each.
     """
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(self, selectors: Sequence[tuple[Collection[str], Selector]]) -> None:
         by_namespace: dict[str, list[int]] = {}
         rounds: list[dict[int, _Condition]] = []
-        for index, rule in enumerate(rules):
-            conditions = _conditions(rule)
+        for index, (namespaces, selector) in enumerate(selectors):
+            conditions = _conditions(selector)
             if conditions is None:
                 continue
-            for namespace in rule.namespaces:
+            for namespace in namespaces:
                 by_namespace.setdefault(namespace, []).append(index)
             for position, condition in enumerate(conditions):
                 if position == len(rounds):
                     rounds.append({})
                 rounds[position][index] = condition
         self._by_namespace = {name: bits(members) for name, members in by_namespace.items()}
-        everything = (1 << len(rules)) - 1
+        everything = (1 << len(selectors)) - 1
         self._rounds = [_Round(everything, conditions) for conditions in rounds]
 
     def selecting(self, namespace: str, labels: Mapping[str, str]) -> int:
-        """Return the rules that select pods of a namespace with these labels."""
+        """Return the selectors that select pods of a namespace with these labels."""
         found = self._by_namespace.get(namespace, 0)
         for conditions in self._rounds:
             if not found:
@@ -51,19 +52,18 @@ class RuleIndex:
         return found
 
 
-def _conditions(rule: Rule) -> Sequence[_Condition] | None:
-    """Return the conditions of a rule's selector, or None if it selects no pod."""
-    selector = rule.selector
+def _conditions(selector: Selector) -> Sequence[_Condition] | None:
+    """Return the conditions of a selector, or None if it selects no pod."""
     if selector.nothing or any(operator not in _KNOWN for _, operator, _ in selector.expressions):
         return None
     return [*((key, "In", (value,)) for key, value in selector.pairs), *selector.expressions]
 
 
 class _Round:
-    """One condition of each rule; rules that have fewer conditions meet it.
+    """One condition of each selector; pods meet it where a selector has fewer conditions.
 
-    ``_wanting`` are the rules that a label meets, by its key or by the label, and ``_excluding``
-    those that one fails.
+    ``_wanting`` are the selectors whose condition a label meets, by its key or by the label, and
+    ``_excluding`` those whose condition it fails.
     """
 
     def __init__(self, everything: int, conditions: Mapping[int, _Condition]) -> None:
@@ -84,7 +84,7 @@ class _Round:
         self._met_without_labels = everything & ~bits(wanted)
 
     def met_by(self, labels: Mapping[str, str]) -> int:
-        """Return the rules whose condition pods with these labels meet."""
+        """Return the selectors whose condition pods with these labels meet."""
         met = self._met_without_labels
         for label in labels.items():
             for asked in (label[0], label):
@@ -93,10 +93,10 @@ class _Round:
         return met
 
     def _concerned_by(self, asked: str | _Label) -> tuple[int, int]:
-        """Return the rules that a key or a label meets, and those that it fails."""
+        """Return the selectors whose condition a key or a label meets, and those that it fails."""
         known = self._masks.get(asked)
         if known is None:
             known = bits(self._wanting.get(asked, ())), bits(self._excluding.get(asked, ()))
-            if any(known):  # pods have any number of labels that no rule names
+            if any(known):  # pods have any number of labels that no selector names
                 self._masks[asked] = known
         return known
