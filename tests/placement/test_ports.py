@@ -14,7 +14,7 @@ from tests.placement.builders import a_node, a_pod, a_pool, placed
 _ports = st.lists(
     st.builds(
         HostPort,
-        st.sampled_from(["0.0.0.0", "::", "10.0.0.1", "10.0.0.2", "not an address"]),  # noqa: S104
+        st.sampled_from(["0.0.0.0", "::", "10.0.0.1", "10.0.0.2", "not an address"]),
         st.sampled_from([80, 443]),
         st.sampled_from(["TCP", "UDP"]),
     ),
