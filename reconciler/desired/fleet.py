@@ -343,15 +343,18 @@ class _FleetReader:
         self.note_unread(d.place for d in findings if d.place and d.code in UNREADABLE_CODES)
         return documents
 
-    def _record_object(self, entry: Entry, findings: list[Finding], data: JsonDict) -> None:
-        """Record the object as ``data``, unless its name is taken or it has an error."""
-        if self._leaves_out(entry, findings):
-            return
+    def _record_findings(self, entry: Entry, findings: list[Finding]) -> None:
         for finding in findings:
             if finding.code == placeholders.CODE and finding.severity is Severity.WARNING:
                 self.left.append((entry, finding))
             elif not self._is_covered(entry, finding):
                 self._add(entry, finding)
+
+    def _record_object(self, entry: Entry, findings: list[Finding], data: JsonDict) -> None:
+        """Record the object as ``data``, unless its name is taken or it has an error."""
+        if self._leaves_out(entry, findings):
+            return
+        self._record_findings(entry, findings)
         if not entry.name:
             return
         version, kind = entry.api_version, entry.kind

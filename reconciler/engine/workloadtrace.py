@@ -118,10 +118,9 @@ def _require_zones(spec: PodSpec, zones: Sequence[str]) -> PodSpec:
     here = NodeSelectorExpression(ZONE, "In", tuple(zones))
     affinity = spec.affinity or Affinity()
     nodes = affinity.node_affinity or NodeAffinity()
-    known = nodes.required.node_selector_terms if nodes.required is not None else ()
     terms = tuple(
         msgspec.structs.replace(term, match_expressions=(*term.match_expressions, here))
-        for term in known or (NodeSelectorTerm(),)
+        for term in spec.required_node_terms or (NodeSelectorTerm(),)
     )
     nodes = msgspec.structs.replace(nodes, required=NodeSelector(terms))
     return msgspec.structs.replace(

@@ -323,12 +323,10 @@ def _check_selectors(spec: PodSpec) -> None:
 
 
 def _expressions(spec: PodSpec) -> Iterator[NodeSelectorExpression]:
-    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
-    if affinity is None:
-        return
-    for term in affinity.required.node_selector_terms if affinity.required is not None else ():
+    for term in spec.required_node_terms:
         yield from term.match_expressions
-    for preferred in affinity.preferred:
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    for preferred in affinity.preferred if affinity is not None else ():
         yield from preferred.preference.match_expressions
 
 

@@ -303,12 +303,9 @@ def policy(need: Need, names: Names, *, reboots: bool = False) -> dict[str, obje
         known += [action for action in call.allowed_by if action not in known]
     if need is Need.RUN:
         by_scope[Scope.ROLE] = ["iam:PassRole"]
-    statements = [
-        statement
-        for scope in Scope
-        if scope in by_scope
-        for statement in _statements(scope, sorted(by_scope[scope]), names)
-    ]
+    statements: list[object] = []
+    for scope in filter(by_scope.__contains__, Scope):
+        statements += _statements(scope, sorted(by_scope[scope]), names)
     return {"Version": "2012-10-17", "Statement": statements}
 
 

@@ -441,8 +441,7 @@ def required_encryption(url: URL) -> dict[str, str]:
     By default libpq sends password and data in clear text to a server that declines TLS
     (``sslmode=prefer``). A mode in the URL or in PGSSLMODE is the operator's choice, whatever it
     is, and so is a stricter one of a service: a parameter would replace ``verify-full`` of its
-    file. Connections within this machine need no encryption. ``hostaddr`` is where libpq connects
-    to, whatever the name of the host is.
+    file. Connections within this machine need no encryption.
 
     Raises:
         ImportError: psycopg is not installed, which reads the file of services.
@@ -451,13 +450,16 @@ def required_encryption(url: URL) -> dict[str, str]:
         return {}
     service = _listed(url, "service") or os.environ.get("PGSERVICE", "")
     if service:  # the server is named in a file
-        chosen = _mode_of_service(service)
-        return {} if chosen.startswith("verify-") else {"sslmode": "require"}
+        return {} if _mode_of_service(service).startswith("verify-") else {"sslmode": "require"}
+    is_local = all(host.startswith(("/", "@")) or is_loopback(host) for host in _hosts(url))
+    return {} if is_local else {"sslmode": "require"}
+
+
+def _hosts(url: URL) -> Iterator[str]:
+    """Return where libpq connects to: ``hostaddr`` counts, whatever the name of the host is."""
     names = ",".join(filter(None, (url.host, _listed(url, "host")))) or os.environ.get("PGHOST", "")
     addresses = _listed(url, "hostaddr") or os.environ.get("PGHOSTADDR", "")
-    hosts = [host for host in f"{names},{addresses}".split(",") if host]
-    is_local = all(host.startswith(("/", "@")) or is_loopback(host) for host in hosts)
-    return {} if is_local else {"sslmode": "require"}
+    return filter(None, f"{names},{addresses}".split(","))
 
 
 def _mode_of_service(name: str) -> str:

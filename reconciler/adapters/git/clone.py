@@ -184,7 +184,12 @@ def _parse_url(url: str, scheme: str, where: str) -> tuple[str, str, str, str]:
         bare_url, user, password = split_credentials(url)
     except ValueError as error:
         raise UsageError(str(error), where=where) from error
-    parts = _split_url(bare_url, where)
+    _check_url(url, scheme, _split_url(bare_url, where), where)
+    _check_credentials(scheme, user, password, where)
+    return (url, scheme, "", "") if scheme == "ssh" else (bare_url, scheme, user, password)
+
+
+def _check_url(url: str, scheme: str, parts: SplitResult, where: str) -> None:
     userinfo = url.partition("://")[2].rpartition("@")[0]
     if re.search(r"[/?#\s]", userinfo) or parts.query or parts.fragment:
         what = "a repository URL must not contain ?, # or a space, nor / in a password"
@@ -195,8 +200,6 @@ def _parse_url(url: str, scheme: str, where: str) -> tuple[str, str, str, str]:
     if scheme in _UNENCRYPTED and not is_loopback(parts.hostname or ""):
         what = f"{scheme}:// is not encrypted, so it is allowed only for this machine"
         raise UsageError(what, where=where, remedy="use https or ssh")
-    _check_credentials(scheme, user, password, where)
-    return (url, scheme, "", "") if scheme == "ssh" else (bare_url, scheme, user, password)
 
 
 def _check_credentials(scheme: str, user: str, password: str, where: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -41,28 +41,37 @@ def with_workloads_elsewhere(plan: Plan, request: FleetRequest) -> Plan:
     if not is_unknown or request.repo or request.ref or request.manifests:
         return plan
     fleet = request.path or "."
+    found = _files_in_repository_of(fleet)
+    if not found:
+        return plan
+    finding = _elsewhere_finding(fleet, plan.revision.base, found)
+    return replace(plan, diagnostics=(*plan.diagnostics, finding))
+
+
+def _files_in_repository_of(fleet: str) -> list[str]:
+    """Return the files with workloads of the repository that a fleet is in."""
     try:
         repository = find_repository(fleet)
     except ReconcilerError:
-        return plan  # what is wrong with it is reported where it is read
+        return []  # what is wrong with it is reported where it is read
     if repository is None or not repository.top or not os.path.isdir(fleet):
-        return plan
-    found = sorted(_files_with_workloads(repository.top))
-    if not found:
-        return plan
+        return []
+    return sorted(_files_with_workloads(repository.top))
+
+
+def _elsewhere_finding(fleet: str, against: str | None, found: Sequence[str]) -> PlanFinding:
     paths = [os.path.relpath(path, os.path.realpath(os.curdir)) for path in found]
     words = [word for path in paths[:_NAMED] for word in ("-f", path)]
-    base = ("--base", short_commit(plan.revision.base)) if plan.revision.base else ()
+    base = ("--base", short_commit(against)) if against else ()
     command = f"`{shlex.join(['reconciler', 'plan', fleet, *base, *words])}`"
     more = ", with -f for each other file" if len(paths) > _NAMED else ""
-    finding = PlanFinding(
+    return PlanFinding(
         severity="info",
         code="workloads-elsewhere",
         message="workloads of the repository that are not in this folder are not planned: "
         f"{format_list(map(quote_value, paths), _NAMED)}",
         hint=f"plan with those of this cluster: {command}{more}",
     )
-    return replace(plan, diagnostics=(*plan.diagnostics, finding))
 
 
 def _files_with_workloads(top: str) -> Iterator[str]:

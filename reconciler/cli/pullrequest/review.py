@@ -32,6 +32,8 @@ from reconciler.plan.render.verdicts import full_verdict_of
 
 if TYPE_CHECKING:
     from reconciler.cli.validation import ValidationResult
+    from reconciler.model.decision.policy import Policy
+    from reconciler.plan.make.inputs import Inputs
     from reconciler.plan.value.plan import Plan
 
 
@@ -194,16 +196,16 @@ def _validate(fleet: FleetRequest, options: ReviewRequest) -> ValidationResult:
     return validate_fleet(request)
 
 
-def _plan_fleet(request: FleetRequest, stem: str, options: ReviewRequest, findings: str) -> Review:
+def _judged_plan(
+    request: FleetRequest, options: ReviewRequest
+) -> tuple[Inputs, Sequence[Policy], Plan]:
+    """Return the plan of a fleet with the verdicts of its policies, and what both are made from."""
     import msgspec
 
-    from reconciler.assembly.inputs import planfile, policies
+    from reconciler.assembly.inputs import policies
     from reconciler.backtest.change import with_backtest
     from reconciler.cli.pullrequest.elsewhere import with_workloads_elsewhere
     from reconciler.plan.planning import plan_of
-    from reconciler.plan.render.html import render_html
-    from reconciler.plan.render.markdown import render_markdown
-    from reconciler.plan.render.summary import summary_of
     from reconciler.plan.render.unknown import is_new_fleet
     from reconciler.simulate.planinputs import read_inputs
 
@@ -215,7 +217,16 @@ def _plan_fleet(request: FleetRequest, stem: str, options: ReviewRequest, findin
     if options.trace is not None and request.base is not None and not is_new_fleet(plan):
         plan = with_backtest(plan, request, options.trace, timings)
     plan = with_workloads_elsewhere(plan, request)
-    plan = policies.judge(plan, rules, current_time(request.now))
+    return inputs, rules, policies.judge(plan, rules, current_time(request.now))
+
+
+def _plan_fleet(request: FleetRequest, stem: str, options: ReviewRequest, findings: str) -> Review:
+    from reconciler.assembly.inputs import planfile, policies
+    from reconciler.plan.render.html import render_html
+    from reconciler.plan.render.markdown import render_markdown
+    from reconciler.plan.render.summary import summary_of
+
+    inputs, rules, plan = _judged_plan(request, options)
     refused = policies.blocking_policies(plan, options.fail_on)
     pods = pods_at_fault(plan)
     is_refused = bool(refused) or bool(pods and policies.UNSCHEDULABLE in options.fail_on)

@@ -343,16 +343,15 @@ def _capacity_types(entry: JsonDict, here: Pointer) -> Iterator[Finding]:
         message = f"none of {', '.join(map(quote_value, values[:5]))} is a capacity type"
         yield Finding("unknown-capacity-type", (*here, "values"), message, f"one of {words}")
         return
-    least = entry.get("minValues")
-    if least is not None and len(known) < least <= len(values):
+    least = entry.get("minValues") or 0
+    if len(known) < least <= len(values):
         message = f"minValues is {least}, but only {len(known)} of the values are capacity types"
         yield Finding("requirement-min-values", (*here, "minValues"), message, f"they are {words}")
-    ignored = ((number, value) for number, value in enumerate(values) if value not in known)
-    for number, value in ignored:
-        at = (*here, "values", number)
-        message = f"{quote_value(value)} is not a capacity type and is ignored"
-        hint = f"one of {words}"
-        yield Finding("unknown-capacity-type", at, message, hint, Severity.WARNING)
+    for number, value in enumerate(values):
+        if value not in known:
+            at, hint = (*here, "values", number), f"one of {words}"
+            message = f"{quote_value(value)} is not a capacity type and is ignored"
+            yield Finding("unknown-capacity-type", at, message, hint, Severity.WARNING)
 
 
 def _budgets(data: dict[str, object]) -> Iterator[Finding]:

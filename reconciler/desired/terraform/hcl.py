@@ -283,23 +283,26 @@ class _Parser:
                 self.at += 1
                 block.attributes[name] = self._expression()
                 continue
-            self.blocks += 1
-            if self.blocks > BLOCKS_MAX:
-                raise HclError(f"more than {BLOCKS_MAX} blocks")
-            inner = HclBlock(name, start=self.at)
-            labels = []
-            while self.at < len(self.text) and self.text[self.at] != "{":
-                labels.append(self._word())
-                self._skip()
-            inner.labels = tuple(labels)
-            if self.at >= len(self.text):
-                raise HclError("a block does not start")
-            self.at += 1
-            self._body(inner, depth + 1)
-            if self.at >= len(self.text):
-                raise HclError("a block does not end")
-            self.at += 1
-            block.blocks.append(inner)
+            block.blocks.append(self._block(name, depth))
+
+    def _block(self, name: str, depth: int) -> HclBlock:
+        self.blocks += 1
+        if self.blocks > BLOCKS_MAX:
+            raise HclError(f"more than {BLOCKS_MAX} blocks")
+        block = HclBlock(name, start=self.at)
+        labels = []
+        while self.at < len(self.text) and self.text[self.at] != "{":
+            labels.append(self._word())
+            self._skip()
+        block.labels = tuple(labels)
+        if self.at >= len(self.text):
+            raise HclError("a block does not start")
+        self.at += 1
+        self._body(block, depth + 1)
+        if self.at >= len(self.text):
+            raise HclError("a block does not end")
+        self.at += 1
+        return block
 
     def _word(self) -> str:
         if self.text.startswith('"', self.at):

@@ -11,6 +11,7 @@ from decimal import ROUND_CEILING, Decimal
 from typing import Final
 
 from reconciler.desired.workloads.kinds import GroupEntry, PodGroup, PodShape, value_of
+from reconciler.model.grouping import group_pairs
 from reconciler.model.json import JsonDict, as_mapping, as_mappings
 from reconciler.source.resource import Resource
 
@@ -108,19 +109,18 @@ def _merge_containers(added: list[JsonDict], patches: list[JsonDict]) -> list[Js
     unnamed: list[JsonDict] = []
     for patch in patches:
         name = patch.get("name")
-        known = merged.get(str(name)) if name else None
         if name is None:
             unnamed.append({"name": f"container-{len(unnamed)}", **patch})
             continue
-        changed = {**(known or {}), **patch}
-        if known is not None and "resources" in known and not patch.get("resources"):
+        known = merged.get(str(name), {}) if name else {}
+        changed = {**known, **patch}
+        if "resources" in known and not patch.get("resources"):
             changed["resources"] = known["resources"]
         merged[str(name)] = changed
     # A container that an operator adds comes after the object's own: the first one is the main one.
     names = {str(patch.get("name")) for patch in patches}
-    own = [item for name, item in merged.items() if name in names]
-    others = [item for name, item in merged.items() if name not in names]
-    return [*own, *unnamed, *others]
+    by_owner = group_pairs((name in names, item) for name, item in merged.items())
+    return [*by_owner.get(True, ()), *unnamed, *by_owner.get(False, ())]
 
 
 def _prefers_own_host(

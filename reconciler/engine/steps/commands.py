@@ -12,7 +12,7 @@ removed (Karpenter ``pkg/controllers/disruption/queue.go``).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
@@ -32,6 +32,7 @@ from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT, REBOOTING_TAINT
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.kubernetes.node import Node
 from reconciler.model.resources import NODES, parse_resources, pod_amount
 from reconciler.model.text.counting import format_list
 from reconciler.plan.make.actions import provision_id
@@ -42,7 +43,7 @@ from reconciler.plan.value.actions import Action, ActionKind, PlannedCommand
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.journal import Verb
 from reconciler.ports.progress import EventKind
-from reconciler.ports.state import CommandPhase, RunningCommand
+from reconciler.ports.state import CommandPhase, RunningCommand, StateStore
 
 SETTLES_WITHIN: Final = timedelta(minutes=5)
 """How long a command keeps consolidation waiting: a drain that is blocked may last for days."""
@@ -70,6 +71,10 @@ def unsettled_claims(commands: Iterable[RunningCommand], now: datetime) -> froze
 # ``consolidateAfter`` is (``disruption/methods/emptiness.py``).
 
 
+def _named_claims(store: StateStore, names: Collection[str]) -> list[NodeClaim]:
+    return [claim for claim in store.node_claims() if claim.name in names]
+
+
 def mark_left_over(
     effects: Effects, command: RunningCommand, now: datetime, *, failed: bool
 ) -> None:
@@ -79,14 +84,13 @@ def mark_left_over(
     (``disruption/gates/guards.py``).
     """
     store = effects.world.store
-    replacements = [c for c in store.node_claims() if c.name in command.replacements]
     unused = [
         lifecycle.with_condition(claim, LEFT_OVER, "True", now, LEFT_OVER, command.id)
-        for claim in replacements
+        for claim in _named_claims(store, command.replacements)
         if not (claim.is_deleting or lifecycle.had_pods(claim))
     ]
     if unused and failed:
-        named = [c for c in store.node_claims() if c.name in command.node_claims]
+        named = _named_claims(store, command.node_claims)
         unused += [_with_failed_attempt(claim, effects.revision, now) for claim in named]
     if unused:
         store.put_node_claims(unused)
@@ -185,7 +189,7 @@ def start_commands(
     untainted = _taint_nodes(effects, starting)
     terminations = _terminations(plan, starting)
     refused = {node for node, is_refused in untainted.items() if is_refused}
-    ended = [action for ending in terminations.values() for action in ending]
+    ended = chain.from_iterable(terminations.values())
     _delay_retries(effects, [action for action in ended if action.node in refused], seen.at)
     pools = {claim.name: claim.node_pool for claim in seen.claims}
     return {
@@ -345,21 +349,30 @@ def _withdraw(
     effects.world.notify(EventKind.COMMAND_ROLLED_BACK, text, command=command.id)
 
 
+def _nodes_that_stay(
+    seen: Observation, disrupted: Collection[str]
+) -> Iterator[tuple[NodeClaim, Node]]:
+    nodes = seen.nodes()
+    for claim in seen.claims:
+        node = nodes.get(claim.status.provider_id)
+        if node is not None and not claim.is_deleting and claim.name not in disrupted:
+            yield claim, node
+
+
 def untaint_stray_nodes(effects: Effects, seen: Observation) -> None:
     """Untaint the nodes that have our taint although no command or deletion concerns them.
 
     A lost state or a failed call leaves such nodes (Karpenter does this in each pass).
     """
     disrupted = marked_claims(seen.commands)
-    rebooted = {n for c in seen.commands if not c.removes_nodes for n in c.node_claims}
-    nodes, strays, why = seen.nodes(), [], "it is no longer possible"
+    rebooting = (c.node_claims for c in seen.commands if not c.removes_nodes)
+    rebooted = set(chain.from_iterable(rebooting))
+    strays, why = [], "it is no longer possible"
     # Nodes that EC2 reclaims are tainted ahead of the pass, which will decide about them.
     events = effects.world.interruptions.pending_events()
     reclaimed = set(chain.from_iterable(event.instances for event in events))
-    for claim in seen.claims:
-        node = nodes.get(claim.status.provider_id)
-        is_going = claim.is_deleting or claim.name in disrupted
-        if node is None or is_going or lifecycle.instance_id(claim) in reclaimed:
+    for claim, node in _nodes_that_stay(seen, disrupted):
+        if lifecycle.instance_id(claim) in reclaimed:
             continue
         if node.has_taint(DISRUPTED_TAINT):
             strays.append(_untaint(effects, node.name, reason=why))

@@ -237,6 +237,12 @@ class PodSpec(_Struct, frozen=True):
     active_deadline_seconds: int | None = None
 
     @property
+    def required_node_terms(self) -> tuple[NodeSelectorTerm, ...]:
+        """The terms of which a node must match one, none if it states none."""
+        node = self.affinity.node_affinity if self.affinity is not None else None
+        return node.required.node_selector_terms if node and node.required else ()
+
+    @property
     def claims_devices(self) -> bool:
         """Whether it requests devices by ResourceClaim (dynamic resource allocation)."""
         if self.resource_claims:

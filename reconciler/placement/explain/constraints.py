@@ -80,29 +80,24 @@ def constraints_of(specs: Iterable[PodSpec], pool: NodePool) -> list[Constraint]
 def pod_constraints(spec: PodSpec) -> Iterator[Constraint]:
     """Yield the constraints of a pod, some of them several times."""
     affinity = spec.affinity or Affinity()
-    node = affinity.node_affinity or NodeAffinity()
     for key in spec.node_selector:
         yield Constraint(ConstraintKind.LABEL, normalize_label(key))
-    for term in node.required.node_selector_terms if node.required is not None else ():
+    for term in spec.required_node_terms:
         for expression in term.match_expressions:
             yield Constraint(ConstraintKind.LABEL, normalize_label(expression.key))
-    soft = bool(node.preferred)
     for constraint in spec.topology_spread_constraints:
         if constraint.is_hard:
             yield Constraint(ConstraintKind.SPREAD, normalize_label(constraint.topology_key))
-        else:
-            soft = True
     sides = (
-        (ConstraintKind.AFFINITY, affinity.pod_affinity),
-        (ConstraintKind.ANTI_AFFINITY, affinity.pod_anti_affinity),
+        (ConstraintKind.AFFINITY, affinity.pod_affinity or PodAffinity()),
+        (ConstraintKind.ANTI_AFFINITY, affinity.pod_anti_affinity or PodAffinity()),
     )
     for kind, side in sides:
-        for item in side.required if side is not None else ():
+        for item in side.required:
             yield Constraint(kind, normalize_label(item.topology_key))
-        soft = soft or bool(side is not None and side.preferred)
     if _has_host_ports(spec):
         yield Constraint(ConstraintKind.HOST_PORTS)
-    if soft:
+    if _without_preferences(spec, affinity) != replace(spec, affinity=affinity):
         yield Constraint(ConstraintKind.PREFERENCES)
 
 

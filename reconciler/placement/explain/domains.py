@@ -106,18 +106,18 @@ def _policy_hint(
                 reachable.add(domain)
     rule = restriction.rule
     ignores_affinity = rule.node_filter is None or rule.node_filter.terms is None
-    if tainted - others - reachable and rule.tolerations is None:
-        found, policy = tainted - others - reachable, "nodeTaintsPolicy"
-        whose = "only tainted NodePools have"
-    elif others - tainted - reachable and ignores_affinity:
-        found, policy = others - tainted - reachable, "nodeAffinityPolicy"
+    found, only_others = tainted - others - reachable, others - tainted - reachable
+    if found and rule.tolerations is None:
+        return _honor("nodeTaintsPolicy", found, "only tainted NodePools have")
+    if only_others and ignores_affinity:
         whose = "only NodePools have that the pod does not select"
-    else:
-        return ""
-    return (
-        f"; it counts {', '.join(sorted(found))}, which {whose}: set {policy}: Honor in the"
-        " constraint"
-    )
+        return _honor("nodeAffinityPolicy", only_others, whose)
+    return ""
+
+
+def _honor(policy: str, domains: Iterable[str], whose: str) -> str:
+    counted = ", ".join(sorted(domains))
+    return f"; it counts {counted}, which {whose}: set {policy}: Honor in the constraint"
 
 
 def _unserved_hint(

@@ -130,8 +130,7 @@ def invalid_rejection(
     if certain is not None:
         return certain
     spec = shape.model.spec
-    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
-    terms = affinity.required.node_selector_terms if affinity and affinity.required else ()
+    terms = spec.required_node_terms
     if any(term.match_fields for term in terms):
         return Rejection(
             "MatchFieldsNotSupported",

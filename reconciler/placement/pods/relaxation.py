@@ -18,11 +18,12 @@ from msgspec.structs import replace as replaced
 from reconciler.model.karpenter.labels import normalize_label
 from reconciler.model.karpenter.requirements import Requirement, Requirements, equals
 from reconciler.model.kubernetes.pod import (
+    Affinity,
     NodeSelectorTerm,
+    PodAffinity,
     PodAffinityTerm,
     PodSpec,
     TopologySpreadConstraint,
-    WeightedPodAffinityTerm,
 )
 from reconciler.model.kubernetes.taint import Toleration
 from reconciler.placement.topology.rules import (
@@ -45,6 +46,8 @@ Each step has them all."""
 _ALL_ELSE: Final = "all other alternatives and preferences"
 
 PREFER_NO_SCHEDULE = Toleration(operator="Exists", effect="PreferNoSchedule")
+
+_NO_AFFINITY: Final = Affinity()
 
 
 class RelaxedPod(msgspec.Struct, frozen=True):
@@ -128,22 +131,20 @@ def _carried_count(parts: _Droppable, spec: PodSpec) -> int:
 
 
 def _droppable_parts(spec: PodSpec, respect: bool) -> _Droppable:
-    affinity = spec.affinity
-    node = affinity.node_affinity if affinity is not None else None
-    near = affinity.pod_affinity if affinity is not None else None
-    apart = affinity.pod_anti_affinity if affinity is not None else None
-    preferred = sorted(node.preferred, key=lambda t: -t.weight) if node is not None else []
+    soft = (spec.affinity or _NO_AFFINITY) if respect else _NO_AFFINITY
+    preferred = soft.node_affinity.preferred if soft.node_affinity is not None else ()
     return _Droppable(
-        required=node.required.node_selector_terms if node and node.required else (),
-        preferred=tuple(t.preference for t in preferred) if respect else (),
-        affinity=_terms_by_weight(near.preferred) if near and respect else (),
-        anti_affinity=_terms_by_weight(apart.preferred) if apart and respect else (),
+        required=spec.required_node_terms,
+        preferred=tuple(t.preference for t in sorted(preferred, key=lambda t: -t.weight)),
+        affinity=_terms_by_weight(soft.pod_affinity),
+        anti_affinity=_terms_by_weight(soft.pod_anti_affinity),
         spreads=tuple(c for c in spec.topology_spread_constraints if respect or c.is_hard),
         tolerations=spec.tolerations,
     )
 
 
-def _terms_by_weight(terms: tuple[WeightedPodAffinityTerm, ...]) -> tuple[PodAffinityTerm, ...]:
+def _terms_by_weight(side: PodAffinity | None) -> tuple[PodAffinityTerm, ...]:
+    terms = side.preferred if side is not None else ()
     return tuple(t.pod_affinity_term for t in sorted(terms, key=lambda t: -t.weight))
 
 

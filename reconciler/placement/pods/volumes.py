@@ -68,15 +68,13 @@ def volume_needs(pod: Pod, cluster: ClusterState) -> VolumeNeeds:
         choice = _claim_locations(claim, cluster)
         if choice:
             choices[name] = choice
-    missing = missing or _location_conflict(choices)
-    if not attached and not choices and not exclusive and missing is None:
-        return NO_VOLUMES
-    return VolumeNeeds(
+    needs = VolumeNeeds(
         combine_locations(list(choices.values())),
         tuple((driver, frozenset(names)) for driver, names in sorted(attached.items())),
         frozenset(exclusive),
-        missing,
+        missing or _location_conflict(choices),
     )
+    return NO_VOLUMES if needs == NO_VOLUMES else needs
 
 
 def attached_volumes(cluster: ClusterState, pod: Pod) -> Iterable[tuple[str, frozenset[str]]]:

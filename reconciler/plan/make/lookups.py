@@ -171,7 +171,7 @@ class _Wanted:
         affinity = spec.affinity or Affinity()
         nodes = affinity.node_affinity or NodeAffinity()
         terms = [
-            *(nodes.required.node_selector_terms if nodes.required is not None else ()),
+            *spec.required_node_terms,
             *(preferred.preference for preferred in nodes.preferred),
         ]
         for expression in (e for term in terms for e in term.match_expressions):

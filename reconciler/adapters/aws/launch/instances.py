@@ -243,14 +243,22 @@ class Launcher:
         exhausted = tuple(r for r in refused if not self._has_other_subnet(r, launch))
         if instances or any(r.code in CAPACITY_CODES for r in exhausted):
             return assign_instances(batch, instances, None, exhausted)
+        raise self._refusal_error(launch, refused, where, has_exhausted=bool(exhausted))
+
+    def _refusal_error(
+        self, launch: Launch, refused: Sequence[Refusal], where: str, *, has_exhausted: bool
+    ) -> CloudError | TransientCloudError:
+        """Return the error of a response without an instance.
+
+        The response belongs to its token permanently, so another launch needs a new one.
+        """
         messages = "; ".join(dict.fromkeys(f"{r.code}: {r.message}" for r in refused))
         if not refused or all(_is_transient(r.code) for r in refused):
-            raise TransientCloudError(messages or "neither an instance nor an error", where=where)
-        # The response belongs to its token permanently, so another launch needs a new one.
+            return TransientCloudError(messages or "neither an instance nor an error", where=where)
         is_unseen = any(map(_concerns_profile, refused))
         is_ours = is_unseen and self._profiles.forget(launch.node_class)
-        otherwise = _SOON if is_ours else "" if exhausted else _ELSEWHERE
-        raise CloudError(messages, where=where, remedy=_remedy_of_denial(refused) or otherwise)
+        otherwise = _SOON if is_ours else "" if has_exhausted else _ELSEWHERE
+        return CloudError(messages, where=where, remedy=_remedy_of_denial(refused) or otherwise)
 
     def _described(
         self, batch: Sequence[Launch], launched: Sequence[Instance], where: str, *, unclear: bool

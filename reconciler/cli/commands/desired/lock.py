@@ -128,17 +128,15 @@ def _make_lock(
 
     now = current_time(request.now).replace(microsecond=0)
     release = bundled_data()
-    if existing is not None and existing.catalog.bundle_digest != release[0].digest[:16]:
-        existing = None
     catalog = _public_catalog(request, resolved)
     assert isinstance(catalog, BundledCatalog)
-    fits = existing
-    if existing is not None:
+    fits = None
+    if existing is not None and existing.catalog.bundle_digest == release[0].digest[:16]:
         fits, _ = drop_stale_entries(existing, fleet.node_classes, fleet.node_pools)
     names = allowed_types(node_pools(fleet), catalog)
     known: Mapping[str, LockedType] = fits.types if fits is not None else {}
-    types = locked_types(catalog, (n for n in names if n not in known), release[1])
-    types |= {name: known[name] for name in names if name in known}
+    missing = (name for name in names if name not in known)
+    types = {**known, **locked_types(catalog, missing, release[1])}
     facts = locked_catalog(catalog, _types_source(catalog, release[0].version), release[0])
     return Lock(
         locked_at=now,
