@@ -107,13 +107,13 @@ def _merge_group(members: Sequence[Load]) -> Load:
         min(load.requests[r] * size // first for load, first in zip(members, firsts, strict=True))
         for r in range(len(members[0].requests))
     )
-    allowed: dict[str, list[Space]] = {}
+    allowed: dict[str, dict[Space, None]] = {}
     for load in members:
         for name, spaces in load.allowed.items():
-            known = allowed.setdefault(name, [])
-            known += [space for space in spaces if space not in known]
+            allowed.setdefault(name, {}).update(dict.fromkeys(spaces))
     count = sum(load.count * first / size for load, first in zip(members, firsts, strict=True))
-    return Load(count, requests, _UNLIMITED, allowed, fluid=True)
+    suited = {name: list(spaces) for name, spaces in allowed.items()}
+    return Load(count, requests, _UNLIMITED, suited, fluid=True)
 
 
 def independent_groups(
