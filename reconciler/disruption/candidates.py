@@ -136,7 +136,8 @@ class Candidate:
 
     @cached_property
     def pod_refusal(self) -> CandidateRefusal | None:
-        return pod_refusal(self.node.pods, self.budgets, self.now)
+        node = self.node
+        return pod_refusal(node.pods, self.budgets, self.now, annotated=node.has_annotated_pods)
 
     def refusal(self, *, eventual: bool) -> CandidateRefusal | None:
         """Return the rejection by the node's pods for an eventual or a graceful method."""
@@ -155,9 +156,10 @@ class Candidate:
 
         It includes the room of CapacityBuffers.
         """
-        check = self.budgets.is_currently_reschedulable
-        real = tuple(pod for pod in self.reschedulable if check(pod, self.now))
-        return (*real, *self.headroom)
+        pods, now = self.reschedulable, self.now
+        if self.node.has_annotated_pods:
+            pods = tuple(pod for pod in pods if pod.is_disruptable(now))
+        return (*self.budgets.without_fully_blocked(pods, now), *self.headroom)
 
     @property
     def leaving_pods(self) -> tuple[Pod, ...]:
@@ -301,14 +303,15 @@ def describe_protection(annotations: Mapping[str, str]) -> str:
 
 
 def pod_refusal(
-    pods: Iterable[Pod], budgets: PodDisruptionBudgets, now: datetime
+    pods: Iterable[Pod], budgets: PodDisruptionBudgets, now: datetime, *, annotated: bool = True
 ) -> CandidateRefusal | None:
     """Return the first rejection by the pods on a node: annotations of any, then budgets.
 
-    Pods of DaemonSets and mirror pods count; finished and terminating ones do not.
+    Pods of DaemonSets and mirror pods count; finished and terminating ones do not. ``annotated`` is
+    whether any of them may have an annotation.
     """
     on_node = tuple(pods)
-    for pod in on_node:
+    for pod in on_node if annotated else ():
         if DO_NOT_DISRUPT in pod.metadata.annotations and not pod.is_disruptable(now):
             text = f'pod has "{DO_NOT_DISRUPT}" annotation (Pod={pod.key})'
             if UNREADABLE in pod.metadata.annotations:

@@ -362,7 +362,9 @@ def cluster_after_removal(
     ordered = tuple(sorted(nodes, key=lambda n: n.name))
     placed = {pod.key for pod in placed_pods}
     remaining = (pod for pod in cluster.pods if pod.key not in placed)
-    pods = Pods((*remaining, *placed_pods)) if placed else cluster.pods
+    pods: tuple[Pod, ...] = cluster.pods
+    if placed:
+        pods = Pods.index_after((*remaining, *placed_pods), Pods.from_tuple(pods))
     return replace(cluster, nodes=ordered, pods=pods)
 
 

@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from reconciler.model.karpenter.labels import DISRUPTION_ANNOTATIONS, DO_NOT_REPAIR, FAKE_POD
+from reconciler.model.karpenter.labels import (
+    DISRUPTION_ANNOTATIONS,
+    DO_NOT_DISRUPT,
+    DO_NOT_REPAIR,
+    FAKE_POD,
+)
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
 from reconciler.model.kubernetes.metadata import Condition, Metadata
@@ -360,6 +365,11 @@ class NodePods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in 
     def reschedulable(self) -> tuple[Pod, ...]:
         """The pods that need another node if this one is removed."""
         return tuple([pod for pod in self if pod.is_reschedulable])
+
+    @cached_property
+    def has_annotated(self) -> bool:
+        """Whether one of the pods has an annotation about its own disruption."""
+        return any(DO_NOT_DISRUPT in pod.metadata.annotations for pod in self)
 
     @cached_property
     def used(self) -> Resources:

@@ -211,6 +211,11 @@ class StateNode:
         return self._pods.with_anti_affinity
 
     @property
+    def has_annotated_pods(self) -> bool:
+        """Whether one of its pods has an annotation about its own disruption."""
+        return self._pods.has_annotated
+
+    @property
     def reschedulable(self) -> tuple[Pod, ...]:
         """The pods on it as every count and decision means them: they need another node.
 

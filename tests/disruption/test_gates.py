@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from reconciler.disruption.candidates import Candidate
+from reconciler.disruption.candidates import Candidate, pod_refusal
 from reconciler.disruption.gates.budgets import BudgetLedger, node_counts
 from reconciler.disruption.gates.guards import EVERY_REASON, Cap, retry_hold
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.disruption.gates.policy import Hold
 from reconciler.model.decision.waiting import PoolBudget, WaitRule, WaitsFor
 from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.state import ClusterState
 from tests.disruption.builders import NOW, a_cluster, a_node, a_pod, a_pool, stamp
@@ -141,6 +145,43 @@ def protected(*budgets: dict[str, Any], ready: bool = True) -> tuple[PodDisrupti
 
 
 WEB = {"matchLabels": {"app": "web"}}
+
+PODS = st.fixed_dictionaries(
+    {
+        "metadata": st.fixed_dictionaries(
+            {
+                "labels": st.sampled_from([{}, {"app": "web"}, {"app": "db"}]),
+                "annotations": st.sampled_from(
+                    [{}, {}, {DO_NOT_DISRUPT: "true"}, {DO_NOT_DISRUPT: "5m"}]
+                ),
+            }
+        ),
+        "status": st.sampled_from(
+            [{}, {"phase": "Succeeded"}, {"startTime": stamp(NOW - timedelta(minutes=9))}]
+        ),
+    }
+)
+
+
+@given(
+    st.lists(PODS, max_size=4),
+    st.lists(st.tuples(st.sampled_from([WEB, {}]), st.sampled_from([0, 1])), max_size=2),
+)
+def test_a_candidate_reads_annotations_only_where_there_are_any(
+    pods: list[dict[str, Any]], rules: list[tuple[dict[str, Any], int]]
+) -> None:
+    """Its shortcuts lead to what the rules say about each pod."""
+    budgets = [a_pdb(f"b{n}", rule, maxUnavailable=most) for n, (rule, most) in enumerate(rules)]
+    rows = [a_pod(f"p{n}", "n1", **deepcopy(fields)) for n, fields in enumerate(pods)]
+    cluster = a_cluster(a_node("n1"), *rows, *budgets)
+    (node,) = cluster.nodes
+    known = PodDisruptionBudgets(cluster.pod_disruption_budgets)
+    assert node.claim is not None
+    candidate = Candidate(node, node.claim, a_pool(), None, None, known, NOW)
+
+    moving = tuple(pod for pod in node.pods if known.is_currently_reschedulable(pod, NOW))
+    assert candidate.moving_pods == moving
+    assert candidate.pod_refusal == pod_refusal(node.pods, known, NOW)
 
 
 def test_a_pod_of_several_budgets_can_never_be_evicted() -> None:

@@ -21,18 +21,25 @@ from msgspec.structs import replace
 from reconciler.cli.main import main
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.workloads.pods import expand
+from reconciler.model.chance import Chance
 from reconciler.model.diagnostics import Severity
 from reconciler.model.duration import iso_duration
 from reconciler.model.history import History
 from reconciler.model.kubernetes.pod import TopologySpreadConstraint
 from reconciler.model.kubernetes.profile import DEFAULT_PROFILE, DEFAULT_SCHEDULER, Plugin
 from reconciler.model.settings import NodeLimit, SchedulerConfiguration, Settings
+from reconciler.observed.fingerprint import Pods
 from reconciler.observed.snapshot import snapshot_of
 from reconciler.observed.state import cluster_state
 from reconciler.plan.make.inputs import Inputs, RevisionPair
 from reconciler.plan.rest.compare import compare_with_base
 from reconciler.plan.rest.continuation import Work, continue_fleet
-from reconciler.plan.rest.world import RestingFleet, with_workloads
+from reconciler.plan.rest.world import (
+    FleetTransition,
+    RestingFleet,
+    apply_transition,
+    with_workloads,
+)
 from reconciler.plan.value.costs import AtRest
 from tests.engine.world import a_deployment, a_node_class, a_pool, small_catalog
 from tests.examples import examples
@@ -179,6 +186,21 @@ def test_a_fleet_comes_to_rest_within_a_limit_of_work_only_as_it_would_without_o
     if found.rested:
         assert limited.used == free.used
         assert found.world.node_prices == whole.world.node_prices
+
+
+def test_nodes_that_a_transition_does_not_change_keep_what_is_known_of_their_pods() -> None:
+    inputs = inputs_of([a_pool("web", template=SMALL), a_deployment("web", "web", 4)])
+    world = continue_fleet(inputs, RestingFleet(inputs.cluster), NOW, History(), Work(10**9)).world
+    gone = frozenset({world.cluster.nodes[0].name})
+
+    after = apply_transition(world, FleetTransition(gone), NOW, Chance()).cluster
+
+    before, found = (Pods.from_tuple(state.pods) for state in (world.cluster, after))
+    assert found is after.pods, "it is indexed already"
+    assert found.by_node == Pods(tuple(after.pods)).by_node
+    alike = [name for name, pods in found.by_node.items() if before.by_node.get(name) == pods]
+    assert alike
+    assert all(found.by_node[name] is before.by_node[name] for name in alike)
 
 
 def test_a_base_with_a_closed_budget_converges_only_after_it_opens() -> None:

@@ -111,6 +111,11 @@ class PodDisruptionBudgets:
             return False
         return not self.is_fully_blocked(pod, now)
 
+    def without_fully_blocked(self, pods: Iterable[Pod], now: datetime) -> tuple[Pod, ...]:
+        """Return the pods that can be evicted some time."""
+        selecting, blocked = self.budgets_selecting, self.is_fully_blocked
+        return tuple([pod for pod in pods if not selecting(pod) or not blocked(pod, now)])
+
 
 def _namespace_of(budget: PodDisruptionBudget) -> str:
     return budget.metadata.namespace or "default"

@@ -143,10 +143,10 @@ class Neighbourhood:
         has_spreads = bool(self.hard or self.soft)
         for shape, host, count in changes:
             if shape is not None:
-                foreign = self._foreign_labels(host)
-                if foreign is not None and foreign.isdisjoint(shape.topology_keys):
+                if shape in relations and relations[shape] is None:
                     continue
-                if shape not in relations or relations[shape] is not None:
+                foreign = None if has_spreads else self._foreign_labels(host)
+                if foreign is None or not foreign.isdisjoint(shape.topology_keys):
                     self.change(shape, host, count)
             elif has_spreads and not count and self._honours_taints:
                 return False

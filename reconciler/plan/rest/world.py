@@ -30,6 +30,7 @@ from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.kubernetes.node import CSINode
 from reconciler.model.kubernetes.pod import Pod, PodStatus
 from reconciler.model.kubernetes.profile import Profile
+from reconciler.observed.fingerprint import Pods
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.binding import scheduler
 from reconciler.placement.binding.scheduler import NodeBinder, NodeInfo
@@ -307,7 +308,8 @@ def _cluster_after(
     changed = _changed_pods((*displaced, *cluster.pending), found, now)
     arriving = _by_node(changed.values())
     kept = (changed.get(pod.key, pod) for pod in cluster.pods if pod.key not in ended)
-    pods = (*kept, *chain.from_iterable(node.pods for node in fresh))
+    fresh_pods = chain.from_iterable(node.pods for node in fresh)
+    pods = Pods.index_after((*kept, *fresh_pods), Pods.from_tuple(cluster.pods))
     started = [changed[pod.key] for pod in cluster.pending if pod.key in found.nodes]
     claims, made = found.volumes.objects()
     return with_fields(
