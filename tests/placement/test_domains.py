@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.model.settings import DecisionRules
 from tests.placement.builders import (
     ARCH,
     TYPES,
@@ -15,9 +16,12 @@ from tests.placement.builders import (
     a_pod,
     a_pool,
     a_type,
+    apart,
     groups,
+    near,
     placed,
     pods,
+    rule,
     spread,
     wanted,
 )
@@ -154,3 +158,16 @@ def test_a_reason_counts_only_the_domains_that_exist_for_the_pod() -> None:
     world += pods(2, cpu="20", topologySpreadConstraints=[spread(ZONE)])
     (reason, *_) = placed(world, types=(*TYPES, NARROW)).unschedulable["default/app-00"]
     assert "zone-c" not in reason.message
+
+
+@pytest.mark.parametrize("rule_of", [near, apart])
+def test_as_karpenter_affinity_has_no_domain_that_only_softly_tainted_pools_have(
+    rule_of: Any,
+) -> None:
+    """Karpenter finds the domains before a pod tolerates the taint, and keeps them."""
+    soft = {"key": "example.com/own", "effect": "PreferNoSchedule"}
+    waiting = pods(1, labels={"app": "web"}, affinity=rule_of(rule(ZONE, app="web")))
+    for taints, least in (([soft], 0), ([], 1)):
+        world = [a_pool("default", taints=taints), *waiting]
+        assert len(placed(world, decide=DecisionRules.KARPENTER).claims) == least
+        assert len(placed(world).claims) == 1

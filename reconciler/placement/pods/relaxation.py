@@ -260,7 +260,8 @@ def _rules(
     )
     for kind, term in terms:
         if (kind, id(term)) not in known:
-            known[kind, id(term)] = affinity_rule(kind, term, relaxed_spec, namespace, namespaces)
+            # Karpenter finds the domains before a pod tolerates soft taints, and keeps them
+            known[kind, id(term)] = affinity_rule(kind, term, spec, namespace, namespaces)
         yield known[kind, id(term)]
 
 
