@@ -308,6 +308,11 @@ def _untried_changes(
         if judge.request.trace is not None:
             reason = "more changes that show only over time than --backtests"
         yield NotTried(what=candidate.id, reason=reason)
+    yield from _changes_beyond_limits(judge, known)
+
+
+def _changes_beyond_limits(judge: Judge, known: Sequence[AdviceCandidate]) -> Iterator[NotTried]:
+    """Yield what no request tries, or only the best of it."""
     if any(candidate.topic is Topic.FAMILIES for candidate in known):
         yield NotTried(
             what="other families",

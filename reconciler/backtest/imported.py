@@ -241,18 +241,20 @@ class _TraceBuilder:
         ]
         unknown = {name for amounts in facts.requests.values() for name in amounts}
         self.result.resources.update(unknown - _RESOURCE_OF.keys())
-        tolerations = tuple(
-            Toleration(*parts)
-            for parts in sorted(facts.tolerations)
-            if parts[0] not in _DEFAULT_TOLERATIONS
-        )
-        if Family.TOLERATIONS not in self.result.families and _requests_gpu(facts):
-            tolerations = (Toleration(key=GPU, operator="Exists"),)
         return PodSpec(
             containers=tuple(made for key, made in containers if not key.is_init),
             init_containers=tuple(made for key, made in containers if key.is_init),
             node_selector=self._node_selector(facts),
-            tolerations=tolerations,
+            tolerations=self._tolerations(facts),
+        )
+
+    def _tolerations(self, facts: PodFacts) -> tuple[Toleration, ...]:
+        if Family.TOLERATIONS not in self.result.families and _requests_gpu(facts):
+            return (Toleration(key=GPU, operator="Exists"),)
+        return tuple(
+            Toleration(*parts)
+            for parts in sorted(facts.tolerations)
+            if parts[0] not in _DEFAULT_TOLERATIONS
         )
 
     def _node_selector(self, facts: PodFacts) -> dict[str, str]:

@@ -21,6 +21,7 @@ from reconciler.backtest.replay import Replay
 from reconciler.backtest.report import backtest_of
 from reconciler.backtest.sides import PlayedSide, SideCurves, play_side
 from reconciler.backtest.trace import Trace, read_trace
+from reconciler.model.grouping import group_pairs
 from reconciler.plan.make.decide import Phase
 from reconciler.plan.value.costs import BASE, COMPARED, HEAD, KARPENTER, Backtest
 from reconciler.simulate.building import (
@@ -120,6 +121,13 @@ class BacktestResult:
     curves: Mapping[str, SideCurves]
 
 
+def _end_of(request: BacktestRequest, start: datetime, trace: Trace) -> datetime:
+    end, until = start + timedelta(seconds=trace.seconds), request.until
+    if until is None:
+        return end
+    return min(end, start + until if isinstance(until, timedelta) else until)
+
+
 def run_backtest(
     request: BacktestRequest, phase: Phase, progress: Progress = no_progress
 ) -> BacktestResult:
@@ -135,19 +143,14 @@ def run_backtest(
         trace = trace.workload_only
     start = timings.start_of_simulation(request.fleet.now)
     fleet = replace(request.fleet, now=start)
-    end = start + timedelta(seconds=trace.seconds)
-    if request.until is not None:
-        until = request.until
-        end = min(end, start + until if isinstance(until, timedelta) else until)
+    end = _end_of(request, start, trace)
     inputs = read_simulation(fleet, phase, is_replay=True)
     sides = _sides(inputs, replay.against)
     seeds = range(request.seed, request.seed + request.seeds)
     plays = [Play(side, seed) for seed in seeds for side in sides]
     replays = Replays(inputs, request.script, trace, end)
     found = Sweep(replay.sweep, progress).evaluate_all(replays, plays)
-    played: dict[str, list[PlayedSide]] = {side: [] for side in sides}
-    for play, side_result in zip(plays, found, strict=True):
-        played[play.side].append(side_result)
+    played = group_pairs((play.side, result) for play, result in zip(plays, found, strict=True))
     results = {side: [found.result for found in every] for side, every in played.items()}
     backtest = backtest_of(start, end, trace.rounded, results)
     if replay.against == FRONTIER:

@@ -98,9 +98,9 @@ class UtilizationRecorder:
             CpuMemory.from_resources(parse_resources(node.status.allocatable))
             for node in nodes.values()
         )
-        last = self.steps[-1] if self.steps else None
-        if last is None or (last.requested, last.allocatable) != (requested, allocatable):
-            self.steps.append(UtilizationStep(done.seen.at, requested, allocatable))
+        step = UtilizationStep(done.seen.at, requested, allocatable)
+        if not self.steps or replace(self.steps[-1], at=step.at) != step:
+            self.steps.append(step)
 
     def _requests_of(self, pod: Pod, known: dict[int, tuple[PodSpec, CpuMemory]]) -> CpuMemory:
         """Return the requests of a pod; its spec is referenced, so that its id is not reused."""

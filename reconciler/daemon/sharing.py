@@ -45,7 +45,6 @@ def divide_fleets(replicas: Mapping[str, Replica], leased: frozenset[str]) -> Di
     """
     holds = {name: set(replica.holds & leased) for name, replica in replicas.items()}
     to_acquire: dict[str, set[str]] = {name: set() for name in replicas}
-    to_release: dict[str, set[str]] = {name: set() for name in replicas}
     offered = {fleet for replica in replicas.values() for fleet in replica.serves}
 
     def load(name: str) -> int:
@@ -54,17 +53,24 @@ def divide_fleets(replicas: Mapping[str, Replica], leased: frozenset[str]) -> Di
     for fleet in sorted(offered - leased):
         able = [name for name, replica in replicas.items() if fleet in replica.serves]
         to_acquire[min(able, key=lambda name: (load(name), name))].add(fleet)
-    received: dict[str, int] = dict.fromkeys(replicas, 0)
+    to_release = _leases_to_release(replicas, holds, {n: len(to_acquire[n]) for n in replicas})
+    return Division(_freeze(to_acquire), _freeze(to_release))
+
+
+def _leases_to_release(
+    replicas: Mapping[str, Replica], holds: Mapping[str, set[str]], incoming: dict[str, int]
+) -> dict[str, set[str]]:
+    """Return what each replica releases; ``incoming`` counts the fleets that each will acquire."""
+    to_release: dict[str, set[str]] = {name: set() for name in replicas}
     while True:
-        loads = {name: load(name) + received[name] for name in replicas}
+        loads = {name: len(holds[name]) + incoming[name] for name in replicas}
         move = next(_lease_moves(replicas, holds, loads), None)
         if move is None:
-            break
+            return to_release
         giver, taker, fleet = move
         holds[giver].remove(fleet)
         to_release[giver].add(fleet)
-        received[taker] += 1
-    return Division(_freeze(to_acquire), _freeze(to_release))
+        incoming[taker] += 1
 
 
 def _lease_moves(

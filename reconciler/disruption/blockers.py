@@ -35,6 +35,7 @@ from reconciler.disruption.gates.pdb import BUDGETS_SHOWN, PodDisruptionBudgets
 from reconciler.disruption.methods.emptiness import savings_ratio_key
 from reconciler.disruption.podrules import NEEDS_REPLACEMENT, RetainingRules, RuleSearch
 from reconciler.model.decision.waiting import Blocker, DeferredClaim, WaitRule, WaitsFor, merged
+from reconciler.model.grouping import group_by
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.model.karpenter.nodepool import WHEN_EMPTY
@@ -84,15 +85,10 @@ def blockers_of(work: DisruptionPass) -> tuple[Blocker, ...]:
     """Return what blocks nodes after all methods have decided, by kind and name."""
     annotated = {c.name: c for c in _annotated_nodes(work)}
     candidates = {**{c.name: c for c in work.candidate_set.candidates}, **annotated}
-    removed = {name for command in work.commands for name in command.nodes}
-    found = [
-        blocker
-        for name in sorted(candidates.keys() - removed)
-        for blocker in _candidate_blockers(candidates[name], annotated)
-    ]
-    found += (
-        blocker for d in work.deferrals if (blocker := _deferral_blocker(d, work)) is not None
-    )
+    found = list[Blocker]()
+    for name in sorted(candidates.keys() - {n for command in work.commands for n in command.nodes}):
+        found += _candidate_blockers(candidates[name], annotated)
+    found += filter(None, (_deferral_blocker(deferral, work) for deferral in work.deferrals))
     retaining = _retaining_rules(work)
     found += _retaining_blockers(work, retaining)
     blockers = _merge_blockers(found)
@@ -101,9 +97,8 @@ def blockers_of(work: DisruptionPass) -> tuple[Blocker, ...]:
     names = {name for blocker in blockers for name in blocker.nodes}
     blocked = names & candidates.keys() - retaining.keys()
     savings = dict(_savings_by_node([candidates[name] for name in sorted(blocked)], work))
-    for one in dict.fromkeys(rules.work for rules in retaining.values()):
-        relaxed = [rules.relaxed for rules in retaining.values() if rules.work is one]
-        savings |= _savings_by_node(relaxed, one)
+    for rules in group_by(retaining.values(), lambda rules: id(rules.work)).values():
+        savings |= _savings_by_node([one.relaxed for one in rules], rules[0].work)
     return tuple(_with_savings(blocker, savings) for blocker in blockers)
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from reconciler.disruption.candidates import Candidate, CandidateSet, price_refusal
 from reconciler.disruption.gates.budgets import BudgetLedger
+from reconciler.model.grouping import group_by
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT
 from reconciler.model.kubernetes.pod import Pod
@@ -21,6 +22,13 @@ LEAVING: Final = -(2**31)
 """The deletion cost of the pods of a node that is being removed."""
 _REPLACED_ELSEWHERE: Final = frozenset({("apps", "ReplicaSet"), ("batch", "Job")})
 _OF_NODES: Final = ("apps", "DaemonSet")
+
+
+def _reason_to_go(candidate: Candidate) -> DisruptionReason | None:
+    if candidate.drift is not None and not candidate.pool.is_static:
+        return DisruptionReason.DRIFTED
+    is_consolidated = candidate.pool.spec.disruption.consolidates_after is not None
+    return DisruptionReason.UNDERUTILIZED if is_consolidated else None
 
 
 def node_ranks(
@@ -37,16 +45,10 @@ def node_ranks(
     gone = [node.name for node in managed if node.name in leaving or _is_leaving(node)]
     free = [c for c in candidates.candidates if c.name not in gone and _may_be_emptied(c)]
     free.sort(key=lambda c: (-c.ratio, c.name))
-    drifted = [c for c in free if c.drift is not None and not c.pool.is_static]
-    others = [
-        c
-        for c in free
-        if c not in drifted and c.pool.spec.disruption.consolidates_after is not None
-    ]
-    ranked = [
-        *_within_budget(drifted, DisruptionReason.DRIFTED, ledger.copy()),
-        *_within_budget(others, DisruptionReason.UNDERUTILIZED, ledger.copy()),
-    ]
+    by_reason = group_by(free, _reason_to_go)
+    ranked: list[Candidate] = []
+    for reason in (DisruptionReason.DRIFTED, DisruptionReason.UNDERUTILIZED):
+        ranked += _within_budget(by_reason.get(reason, ()), reason, ledger.copy())
     found: dict[str, int | None] = dict.fromkeys(sorted(gone), LEAVING)
     found.update((c.name, number - len(ranked)) for number, c in enumerate(ranked))
     for node in managed:

@@ -30,7 +30,7 @@ from reconciler.desired.workloads.kinds import BUILT_IN
 from reconciler.initialization.duplicates import without_duplicates
 from reconciler.initialization.objects import SourceObject
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
-from reconciler.model.grouping import group_by
+from reconciler.model.grouping import group_by, group_pairs
 from reconciler.model.json import JsonDict
 from reconciler.model.text.counting import format_list
 from reconciler.model.text.paths import is_below
@@ -141,16 +141,18 @@ def _take_settings(
 ) -> None:
     """Take over the settings of Karpenter; one with several values is left to the user."""
     preferred = [one for one in stated if any(is_below(one[0].place.file, p) for p in prefer)]
-    for item, settings in preferred or stated:
+    every = preferred or stated
+    for item, settings in every:
         found.leave_out(
             item.place, f"{_describe_object(item)} runs Karpenter; its settings are read"
         )
         for name, why in settings.left_out.items():
             found.leave_out(item.place, f"setting {name[:80]} {why}")
-    values: dict[str, list[object]] = {}
-    for _, settings in preferred or stated:
-        for key, value in settings.values.items():
-            values.setdefault(key, []).append(value)
+    _merge_settings([settings for _, settings in every], found)
+
+
+def _merge_settings(every: Iterable[controller.ControllerSettings], found: Collection) -> None:
+    values = group_pairs(pair for settings in every for pair in settings.values.items())
     for key, given in values.items():
         if all(value == given[0] for value in given):
             found.settings[key] = given[0]

@@ -7,7 +7,7 @@ Files and folders have smaller limits than elsewhere, because they are read agai
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -80,27 +80,32 @@ class EditedFleet:
             UnreadableError: the folder cannot be listed.
         """
         on_disk, unread = read_folder(self.root, FOLDER)
-        contents = {file.path: file.content for file in on_disk}
-        contents |= {path: _encode(text) for path, text in texts.items() if is_fleet_file(path)}
         unread = [finding for finding in unread if not _is_replaced(finding, texts)]
-        large = {path for path, content in contents.items() if len(content) > FILE_BYTES_MAX}
-        self._known = {
-            path: self._file(path, content)
-            for path, content in sorted(contents.items())
-            if path not in large
-        }
+        large = self._read_files(on_disk, texts)
         charts, patches = (
             _folders_of(self._known, {CHART}),
             _folders_of(self._known, kustomization.NAMES),
         )
         read = {p: f for p, f in self._known.items() if not _is_in(p, charts)}
-        is_partial = bool(large or charts or patches or unread or not self.has_config)
+        is_partial = any((large, charts, patches, unread, not self.has_config))
         fleet, found = check_files(
             self.context, list(read.values()), unread, allow_empty=is_partial, any_class=is_partial
         )
         findings = [d for d in found if not _is_of_patch(d, patches)]
         findings += map(_too_large_finding, sorted(large))
         return CheckedFleet(self._known, self._by_file(findings), fleet)
+
+    def _read_files(self, on_disk: Iterable[SourceFile], texts: Mapping[str, str]) -> set[str]:
+        """Read the files anew that have changed; return those that are too large to be read."""
+        contents = {file.path: file.content for file in on_disk}
+        contents |= {path: _encode(text) for path, text in texts.items() if is_fleet_file(path)}
+        large = {path for path, content in contents.items() if len(content) > FILE_BYTES_MAX}
+        self._known = {
+            path: self._file(path, content)
+            for path, content in sorted(contents.items())
+            if path not in large
+        }
+        return large
 
     def _file(self, path: str, content: bytes) -> EditedFile:
         known = self._known.get(path)

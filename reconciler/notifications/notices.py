@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from reconciler.model.duration import format_duration
+from reconciler.model.grouping import group_pairs
 from reconciler.model.notification import NoticeKind
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.notifications.weekly import FleetReport, text_of
@@ -144,20 +145,14 @@ def _rollout_notices(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemo
     rollouts = dict(memory.rollouts)
     left = {drifted.node_pool for drifted in facts.plan.drift}
     running = [c for c in facts.running if c.reason == DRIFTED and c.phase not in _ENDED]
-    rolling = {pool for command in running for pool in command.node_pools}
-    for pool in sorted(rolling):
-        of_pool = [command for command in running if pool in command.node_pools]
+    rolling = group_pairs((pool, c) for c in running for pool in dict.fromkeys(c.node_pools))
+    for pool, commands in sorted(rolling.items()):
         known = rollouts.get(pool)
         if known is None:
             known = RolloutMemory(facts.at)
-            notices.append(_rollout_started(facts, pool, _count_nodes(of_pool, pool)))
-        new = [command for command in of_pool if command.id not in known.counted]
-        rollouts[pool] = RolloutMemory(
-            known.started_at,
-            known.nodes + _count_nodes(new, pool),
-            tuple(sorted(command.id for command in of_pool)),
-        )
-    ended = sorted(rollouts.keys() - rolling - left)
+            notices.append(_rollout_started(facts, pool, _count_nodes(commands, pool)))
+        rollouts[pool] = _with_commands(known, pool, commands)
+    ended = sorted(rollouts.keys() - rolling.keys() - left)
     notices += [_rollout_finished(facts, pool, rollouts.pop(pool)) for pool in ended]
     return msgspec.structs.replace(memory, rollouts=rollouts), notices
 
@@ -191,6 +186,28 @@ def _round_to_minutes(span: timedelta) -> timedelta:
     return max(span - span % timedelta(minutes=1), timedelta(minutes=1))
 
 
+def _with_commands(
+    known: RolloutMemory, pool: str, commands: Sequence[RunningCommand]
+) -> RolloutMemory:
+    new = [command for command in commands if command.id not in known.counted]
+    ids = tuple(sorted(command.id for command in commands))
+    return RolloutMemory(known.started_at, known.nodes + _count_nodes(new, pool), ids)
+
+
+def _schedulable_again(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, list[Notice]]:
+    key = NoticeKind.PODS_UNSCHEDULABLE.value
+    cleared = msgspec.structs.replace(
+        memory,
+        unschedulable_since=None,
+        unschedulable_reported=False,
+        reported={k: at for k, at in memory.reported.items() if k != key},
+    )
+    if not memory.unschedulable_reported:
+        return cleared, []
+    text = "Every pod can be scheduled again."
+    return cleared, [facts.notice(NoticeKind.PODS_SCHEDULABLE, "No unschedulable pods", text)]
+
+
 def _unschedulable_notices(
     memory: NoticeMemory, facts: PassFacts
 ) -> tuple[NoticeMemory, list[Notice]]:
@@ -199,14 +216,7 @@ def _unschedulable_notices(
     replace = msgspec.structs.replace
     key = NoticeKind.PODS_UNSCHEDULABLE.value
     if not pods:
-        reported = {k: at for k, at in memory.reported.items() if k != key}
-        cleared = replace(
-            memory, unschedulable_since=None, unschedulable_reported=False, reported=reported
-        )
-        if not memory.unschedulable_reported:
-            return cleared, []
-        text = "Every pod can be scheduled again."
-        return cleared, [facts.notice(NoticeKind.PODS_SCHEDULABLE, "No unschedulable pods", text)]
+        return _schedulable_again(memory, facts)
     since = memory.unschedulable_since or facts.at
     memory = replace(memory, unschedulable_since=since)
     last = memory.reported.get(key)

@@ -153,17 +153,24 @@ def foreign_file(content: bytes, findings: Sequence[Diagnostic]) -> Diagnostic |
         return None
     if place.file.rpartition("/")[2] in _CONFIGURING:
         return None
-    if place.file.endswith(".json"):
-        found = _no_object("it is not JSON, and has no apiVersion")
-    elif all(finding.code == "unsupported-tag" for finding in findings):
-        found = _no_object("it has tags of another program, and no apiVersion")
-    elif b"{{" in content and {finding.code for finding in findings} <= _UNPARSED:
-        found = _no_object("it is a template, and has no apiVersion")
-    elif b"kind" not in content and all(one.code == "duplicate-key" for one in findings):
-        found = _no_object(f"{findings[0].message}, and it has no apiVersion and no kind")
-    else:
+    why = _foreign_because(place.file, content, findings)
+    if not why:
         return None
+    found = _no_object(why)
     return Diagnostic(found.severity, found.code, found.message, place, hint=found.hint)
+
+
+def _foreign_because(file: str, content: bytes, findings: Sequence[Diagnostic]) -> str:
+    codes = {finding.code for finding in findings}
+    if file.endswith(".json"):
+        return "it is not JSON, and has no apiVersion"
+    if codes == {"unsupported-tag"}:
+        return "it has tags of another program, and no apiVersion"
+    if b"{{" in content and codes <= _UNPARSED:
+        return "it is a template, and has no apiVersion"
+    if b"kind" not in content and codes == {"duplicate-key"}:
+        return f"{findings[0].message}, and it has no apiVersion and no kind"
+    return ""
 
 
 def _header_finding(data: dict[str, object]) -> Finding | None:

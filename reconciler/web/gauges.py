@@ -308,9 +308,13 @@ def _node_gauges(state: ClusterState) -> Iterator[GaugeMetricFamily]:
             for resource, amount in amounts_of(node).items()
         }
         yield _gauges(name, text, _NODE_LABELS, rows)
+    yield _cluster_utilization(nodes)
+
+
+def _cluster_utilization(nodes: Sequence[StateNode]) -> GaugeMetricFamily:
     allocatable = add_resources(*(node.allocatable for node in nodes))
     requested = add_resources(*(node.used for node in nodes))
-    yield _gauges(
+    return _gauges(
         "karpenter_cluster_utilization_percent",
         "Share of the allocatable resources that pods request, in percent.",
         ["resource_type"],

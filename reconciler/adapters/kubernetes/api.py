@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
+from itertools import chain
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
@@ -154,7 +155,7 @@ def list_objects(api: Api, kind: Kind, selector: str = "", most: int | None = No
             if error.status != GONE or not left:
                 raise
         else:
-            items = [item for page in pages for item in page.items or ()]
+            items = list(chain.from_iterable(page.items or () for page in pages))
             return ObjectList(items[:most], pages[0].metadata.version)
     raise AssertionError("the last start returns or raises")
 

@@ -26,6 +26,7 @@ from reconciler.adapters.kubernetes.evictions import BlockedEvictions
 from reconciler.adapters.kubernetes.kinds import NODE, POD, VOLUME_ATTACHMENT
 from reconciler.model.decode import decode_json
 from reconciler.model.errors import ClusterError, UnreadableError
+from reconciler.model.grouping import group_by
 from reconciler.model.json import JsonDict, JsonObject
 from reconciler.model.karpenter.labels import (
     INITIALIZED,
@@ -258,18 +259,18 @@ class Drain:
         were tried nevertheless, if the API responded at all.
         """
         pods = self._read_pods(node)
-        waiting = [p for p in pods if not p.is_terminal and p.is_drainable(now)]
-        forced = [p for p in waiting if must_delete_now(p, deadline, now)]
-        others = drain_groups(p for p in waiting if p not in forced)
-        tried = (*forced, *(others[0] if others else ()))
+        by_fate = group_by(pods, lambda pod: pod.is_drainable(now))
+        waiting = [pod for pod in by_fate.get(True, ()) if not pod.is_terminal]
+        by_force = group_by(waiting, lambda pod: must_delete_now(pod, deadline, now))
+        others = drain_groups(by_force.get(False, ()))
+        tried = (*by_force.get(True, ()), *(others[0] if others else ()))
         gone = self._remove(tried, deadline, now)
         if len(waiting) > gone:
             moves = gone > 0 or self._moves(waiting, tried, deadline, now)
             return DrainStep(pods=len(waiting) - gone, is_blocked=not moves)
         if deadline is not None and now > deadline:
             return DrainStep()
-        staying = [p for p in pods if not p.is_drainable(now)]
-        return DrainStep(volumes=self._count_volumes(node, staying))
+        return DrainStep(volumes=self._count_volumes(node, by_fate.get(False, [])))
 
     def _remove(self, pods: Sequence[Pod], deadline: datetime | None, now: datetime) -> int:
         """Delete the pods that would miss the deadline, and evict the others that can be.

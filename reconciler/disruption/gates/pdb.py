@@ -46,7 +46,7 @@ class PodDisruptionBudgets:
             for label in labels or ():
                 self._by_label.setdefault(label, []).append(budget)
             if labels is None:
-                self._by_namespace.setdefault(_namespace_of(budget), []).append(budget)
+                self._by_namespace.setdefault(budget.namespace, []).append(budget)
 
     def budgets_selecting(self, pod: Pod) -> Sequence[PodDisruptionBudget]:
         """Return the budgets that select the pod, by name.
@@ -117,13 +117,9 @@ class PodDisruptionBudgets:
         return tuple([pod for pod in pods if not selecting(pod) or not blocked(pod, now)])
 
 
-def _namespace_of(budget: PodDisruptionBudget) -> str:
-    return budget.metadata.namespace or "default"
-
-
 def _label_choices(budget: PodDisruptionBudget) -> list[tuple[_Label, ...]]:
     """Return sets of labels; a pod that is selected has exactly one label of each set."""
-    namespace, selector = _namespace_of(budget), budget.spec.selector
+    namespace, selector = budget.namespace, budget.spec.selector
     assert selector is not None, "a budget without a selector selects nothing"
     found = [((namespace, key, value),) for key, value in selector.match_labels.items()]
     return found + [

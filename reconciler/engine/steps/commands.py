@@ -295,7 +295,7 @@ def _limit_to_tainted(command: RunningCommand, tainted: Sequence[Action]) -> Run
         command,
         node_claims=tuple(action.node_claim or "" for action in kept_actions),
         node_pools=tuple(action.node_pool or "" for action in kept_actions),
-        savings=None if None in prices else -sum(price or 0.0 for price in prices),
+        savings=None if None in prices else -sum(filter(None, prices), 0.0),
     )
 
 

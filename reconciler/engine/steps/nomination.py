@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace as with_fields
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -133,7 +134,7 @@ def claims_awaiting_pods(snapshot: Snapshot, commands: Iterable[RunningCommand])
     needed: it would be removed as empty and launched again. Karpenter places the pods of draining
     nodes every ten seconds and does not disrupt nominated nodes (``provisioning/controller.go``).
     """
-    expected = {name for c in commands if c.is_under_way for name in c.replacements}
+    expected = set(chain.from_iterable(c.replacements for c in commands if c.is_under_way))
     going = {c.status.node_name for c in snapshot.node_claims if c.is_deleting}
     going.discard("")
     if going:

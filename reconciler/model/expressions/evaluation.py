@@ -56,25 +56,31 @@ def evaluate(node: Node, variables: Mapping[str, object]) -> object:
         raise CELError("nested too deeply") from error
 
 
+def _check_call(call: Call, known: frozenset[str]) -> str | None:
+    name, operand = call.name, call.operand
+    parts: list[Node] = [*call.arguments]
+    if operand is None:
+        if name not in FUNCTIONS:
+            return f'unknown function "{name}"'
+    elif not (operand == Variable("optional") and name in ("of", "none")):
+        if name not in METHOD_NAMES:
+            return f'unknown method "{name}"'
+        parts.insert(0, operand)
+    return _first(check_names(part, known) for part in parts)
+
+
 def check_names(node: Node, known: frozenset[str]) -> str | None:
     """Return the first unknown variable or function of an expression, or None."""
     match node:
         case Variable(name):
             return None if name in known else f'unknown name "{name}"'
         case Macro(operand=operand, name=name, body=body, condition=condition):
-            inner = [body, *([condition] if condition is not None else [])]
-            found = check_names(operand, known)
-            return found or _first(check_names(part, known | {name}) for part in inner)
+            found = check_names(operand, known) or check_names(body, known | {name})
+            return found if condition is None else found or check_names(condition, known | {name})
         case Bind(name, value, body):
             return check_names(value, known) or check_names(body, known | {name})
-        case Call(name, arguments, operand):
-            if operand is None and name not in FUNCTIONS:
-                return f'unknown function "{name}"'
-            is_namespace = operand == Variable("optional") and name in ("of", "none")
-            if operand is not None and not is_namespace and name not in METHOD_NAMES:
-                return f'unknown method "{name}"'
-            parts = [*arguments] if operand is None or is_namespace else [operand, *arguments]
-            return _first(check_names(part, known) for part in parts)
+        case Call():
+            return _check_call(node, known)
     return _first(check_names(part, known) for part in _children(node))
 
 

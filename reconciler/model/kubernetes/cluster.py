@@ -100,13 +100,17 @@ class PodDisruptionBudget(_Struct, frozen=True):
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
 
     @property
+    def namespace(self) -> str:
+        return self.metadata.namespace or "default"
+
+    @property
     def key(self) -> str:
-        return f"{self.metadata.namespace or 'default'}/{self.metadata.name}"
+        return f"{self.namespace}/{self.metadata.name}"
 
     def selects(self, pod: Pod) -> bool:
         """Return whether the budget covers ``pod``; one without a selector covers none."""
         selector = self.spec.selector
-        if selector is None or pod.namespace != (self.metadata.namespace or "default"):
+        if selector is None or pod.namespace != self.namespace:
             return False
         return selector.matches(pod.metadata.labels)
 

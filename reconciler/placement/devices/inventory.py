@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -236,7 +237,7 @@ def pools_of(slices: Iterable[ResourceSlice]) -> tuple[PoolDevices, ...]:
             driver,
             pool,
             tuple(d for s in members if not s.spec.shared_counters for d in s.spec.devices),
-            tuple(c for s in members for c in s.spec.shared_counters),
+            tuple(chain.from_iterable(s.spec.shared_counters for s in members)),
             is_complete=len(members) == members[0].spec.pool.resource_slice_count,
         )
         for (driver, pool), members in sorted(by_pool.items())

@@ -306,9 +306,7 @@ def _planned_buffer(
         message=_headroom_message(
             len(room.pods), sum(nodes.values()), sum(claims.values()), len(left)
         ),
-        reasons=tuple(
-            Reason(node_pool=r.node_pool, code=r.code, message=r.message) for r in reasons
-        ),
+        reasons=tuple(map(_reason, reasons)),
     )
 
 

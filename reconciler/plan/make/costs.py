@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from math import fsum
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -157,7 +158,8 @@ def with_lower_bound(
     """
     if placement is None or not placement.claims:
         return cost
-    placed = {pod for claim in placement.claims for pod in claim.pods} | placement.on_nodes.keys()
+    on_claims = chain.from_iterable(claim.pods for claim in placement.claims)
+    placed = {*on_claims, *placement.on_nodes}
     pods = [pod for pod in cluster.pods if pod.key in placed]
     if any(pod.spec.claims_devices for pod in pods):
         return cost

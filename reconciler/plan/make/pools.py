@@ -278,16 +278,12 @@ def _apply_overlays(
     asked = [OverlayPool(p.name, p.spec.template.metadata.labels, resolved[p.name]) for p in pools]
     evaluation = evaluate_overlays(asked, [*overlays, *preferences])
     own = {overlay.name for overlay in preferences}
-    findings += (
-        PlanFinding(
-            severity="warning",
-            code=f"overlay-{f.verdict.name.lower()}",
-            message=f"{'preference' if f.name in own else 'NodeOverlay'} {f.name} is not applied:"
-            f" {f.message}",
-        )
-        for f in evaluation.findings
-        if f.verdict is not OverlayVerdict.ACCEPTED
-    )
+    for found in evaluation.findings:
+        if found.verdict is not OverlayVerdict.ACCEPTED:
+            what = "preference" if found.name in own else "NodeOverlay"
+            code = f"overlay-{found.verdict.name.lower()}"
+            message = f"{what} {found.name} is not applied: {found.message}"
+            findings.append(PlanFinding(severity="warning", code=code, message=message))
     return evaluation.catalogs, findings
 
 

@@ -6,7 +6,7 @@ zone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from datetime import datetime
@@ -46,6 +46,7 @@ from reconciler.model.kubernetes.cluster import EBS_DRIVER
 from reconciler.model.kubernetes.devices import DeviceTemplate, ResourceSlice, published_slices
 from reconciler.model.kubernetes.metadata import Condition, Metadata
 from reconciler.model.kubernetes.node import CSINode, Node, NodeSpec, NodeStatus, csi_node
+from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.resources import Resources, format_resources, parse_resources
 from reconciler.model.settings import Settings
 from reconciler.observed.state import StateNode
@@ -192,27 +193,32 @@ class InstantLauncher:
         return LaunchedNode(node, offering.price, instance, kind.volume_limit, kind.devices)
 
 
+def _lasting_taints(taints: Iterable[Taint], startup: Sequence[Taint]) -> tuple[Taint, ...]:
+    """Return the taints that a node keeps once it is ready."""
+    lasting = (taint for taint in dict.fromkeys(taints) if not taint.is_ephemeral)
+    return tuple(t for t in lasting if not any(t.matches(s) for s in startup))
+
+
+def _conditions_of_ready(claim: NodeClaim, now: datetime) -> tuple[Condition, ...]:
+    """Return the conditions of a claim whose node has taken every step."""
+    settled = (*_STEPS, REBOOTING)
+    others = (c for c in claim.status.conditions if c.type not in settled)
+    completed = (
+        Condition(step, "True", step, last_transition_time=_condition_time(claim, step) or now)
+        for step in _STEPS
+    )
+    return (*others, *completed)
+
+
 def start_node(node: StateNode, now: datetime) -> StateNode:
     """Return a node after it has joined and is ready; a node that is ready is unchanged."""
     claim = node.claim
     is_ready = node.node is not None and node.is_initialized and not node.is_rebooting
     if claim is None or is_ready:
         return node
-    settled = (*_STEPS, REBOOTING)
-    other_conditions = tuple(c for c in claim.status.conditions if c.type not in settled)
-    completed = tuple(
-        Condition(step, "True", step, last_transition_time=_condition_time(claim, step) or now)
-        for step in _STEPS
-    )
     seen = node.node or _registered_node(claim)
-    startup = claim.spec.startup_taints
     taints = seen.spec.taints if node.is_registered else (*seen.spec.taints, *claim.spec.taints)
     labels = {**claim.metadata.labels, **seen.metadata.labels, REGISTERED: "true"}
-    taints_left = tuple(
-        t
-        for t in dict.fromkeys(taints)
-        if not t.is_ephemeral and not any(t.matches(s) for s in startup)
-    )
     fresh = replace(
         seen,
         metadata=replace(
@@ -220,14 +226,14 @@ def start_node(node: StateNode, now: datetime) -> StateNode:
             labels={**labels, INITIALIZED: "true"},
             annotations={**seen.metadata.annotations, **claim.metadata.annotations},
         ),
-        spec=replace(seen.spec, taints=taints_left),
+        spec=replace(seen.spec, taints=_lasting_taints(taints, claim.spec.startup_taints)),
         status=replace(seen.status, conditions=(_READY,)),
     )
     return with_fields(
         node,
         node=fresh,
         claim=replace(
-            claim, status=replace(claim.status, conditions=(*other_conditions, *completed))
+            claim, status=replace(claim.status, conditions=_conditions_of_ready(claim, now))
         ),
     )
 

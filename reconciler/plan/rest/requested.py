@@ -18,6 +18,7 @@ from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.decision.changes import Change
 from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.grouping import Grouping
+from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import MILLI, PODS, Resources, add_resources
 from reconciler.model.text.counting import format_count, format_list
@@ -149,14 +150,31 @@ def _sign(more: int) -> str:
     return "+" if more > 0 else "−"
 
 
+def _launched_by_auto_mode(
+    pair: RevisionPair, changes: Iterable[Change], auto: Iterable[NodePool], *, is_all: bool
+) -> str:
+    """Return what the nodes of a change are, if AWS launches them: all, or those of ``auto``."""
+    names = {pool.name for pool in auto}
+    changed = [row.name for row in changes if row.kind == "NodePool" and row.name in names]
+    if changed:
+        shown = format_list((f"NodePool {name}" for name in sorted(changed)), _POOLS_NAMED)
+        return f"the nodes of {shown} are those"
+    before, after = _dependents(pair.base), _dependents(pair.head)
+    if before != after:
+        old, new = before.total(), after.total()
+        pods = format_count(new, "pod") if old == new else f"{old:,} → {format_count(new, 'pod')}"
+        return f"{pods} run on nodes"
+    return "all nodes are those" if is_all else ""
+
+
 def auto_mode_change(pair: RevisionPair, changes: Iterable[Change]) -> Iterator[PlanFinding]:
     """Yield that the cost of a change is unknown because EKS Auto Mode launches nodes for it.
 
     That is so if it changes these NodePools, or the pods that only they may take, and if a fleet
     has no other NodePools.
     """
-    sides = [node_pools(side.fleet) for side in (pair.base, pair.head)]
-    auto = {pool.name for pools in sides for pool in pools if is_auto_mode(pool)}
+    pools = (*node_pools(pair.base.fleet), *node_pools(pair.head.fleet))
+    auto = list(filter(is_auto_mode, pools))
     if not auto:
         return
     classes = _changed_classes(pair)
@@ -168,19 +186,10 @@ def auto_mode_change(pair: RevisionPair, changes: Iterable[Change]) -> Iterator[
             message=f"{format_list(classes, _NAMED)} of EKS Auto Mode {verb}: which nodes AWS "
             "replaces for that is not known",
         )
-    before, after = _dependents(pair.base), _dependents(pair.head)
-    changed = [row.name for row in changes if row.kind == "NodePool" and row.name in auto]
-    if changed:
-        names = format_list((f"NodePool {name}" for name in sorted(changed)), _POOLS_NAMED)
-        yield unknown_cost(f"the nodes of {names} are those of EKS Auto Mode, {NOT_FORECAST}")
-    elif before != after:
-        old, new = before.total(), after.total()
-        pods = format_count(new, "pod") if old == new else f"{old:,} → {format_count(new, 'pod')}"
-        yield unknown_cost(f"{pods} run on nodes of EKS Auto Mode, {NOT_FORECAST}")
-    elif all(is_auto_mode(pool) for pools in sides for pool in pools):
-        yield unknown_cost(f"all nodes are those of EKS Auto Mode, {NOT_FORECAST}")
-    else:
+    what = _launched_by_auto_mode(pair, changes, auto, is_all=len(auto) == len(pools))
+    if not what:
         return
+    yield unknown_cost(f"{what} of EKS Auto Mode, {NOT_FORECAST}")
     if pair.head.observation not in OBSERVED and pair.base.cluster.pods:
         yield from requests_finding(pair.base.cluster.pods, pair.head.cluster.pods)
 

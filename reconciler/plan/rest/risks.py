@@ -269,6 +269,13 @@ def _untolerated_taints(
         )
 
 
+def _full_limits(pool: NodePool, names: Iterable[str], used: Resources) -> list[str]:
+    """Return which limits of those names nodes nearly use up, with what they use."""
+    limits, amounts = pool.spec.limits, pool.limits()
+    shown = format_resources({name: used[name] for name in names if name in used})
+    return [f"{shown[n]} of {limits[n]} {n}" for n in shown if used[n] >= _FULL * amounts[n]]
+
+
 def _lower_limits(
     pools: Iterable[_ChangedPool], change: AtRest, inputs: Inputs
 ) -> Iterator[PlanFinding]:
@@ -290,8 +297,7 @@ def _lower_limits(
                 "them, and which pods have no node then is not known",
             )
         used = _capacity_of(change.by_node_pool.get(pool.after.name), inputs.catalog)
-        shown = format_resources({n: used[n] for n in lower if n in used})
-        full = [f"{shown[n]} of {limits[n]} {n}" for n in shown if used[n] >= _FULL * amounts[n]]
+        full = _full_limits(pool.after, lower, used)
         if full:
             yield pool.finding(
                 "info",

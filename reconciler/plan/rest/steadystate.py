@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace as with_fields
 from datetime import datetime
+from itertools import chain
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -265,10 +266,15 @@ def _is_unfinished(plan: Plan, inputs: Inputs, cluster: ClusterState) -> bool:
     """Return whether later plans may place more pods, or a node may never leave."""
     if any(r.code in _OPENED_LATER for pod in plan.unschedulable for r in pod.reasons):
         return True
-    removed = {n for c in plan.commands if c.removes_nodes for n in c.nodes}
+    removed = set(chain.from_iterable(c.nodes for c in plan.commands if c.removes_nodes))
     leaving = [n for n in cluster.nodes if n.is_deleting or n.name in removed]
-    if not leaving:
-        return False
+    return bool(leaving) and _may_drain_forever(leaving, plan, inputs, cluster)
+
+
+def _may_drain_forever(
+    leaving: Iterable[StateNode], plan: Plan, inputs: Inputs, cluster: ClusterState
+) -> bool:
+    """Return whether a node has pods that cannot be evicted, or that the plan does not place."""
     budgets = PodDisruptionBudgets(cluster.pod_disruption_budgets)
     placed = {placement.pod for placement in plan.placements}
     placed |= {pod.pod for pod in plan.unschedulable}

@@ -62,14 +62,11 @@ def with_workloads(
     """
     fresh = {p.key: as_pending(p) for p in target.pods if not (p.is_daemon or p.is_mirror)}
     changed = _changed_daemon_sets(cluster, target)
-    kept = {
-        node.name: [
-            pod
-            for pod in node.pods
-            if (_daemon_set_of(pod) not in changed and _stays(pod, fresh.get(pod.key)))
-        ]
-        for node in cluster.nodes
-    }
+
+    def is_kept(pod: Pod) -> bool:
+        return _daemon_set_of(pod) not in changed and _stays(pod, fresh.get(pod.key))
+
+    kept = {node.name: list(filter(is_kept, node.pods)) for node in cluster.nodes}
     _start_daemons(cluster.nodes, kept, changed, target, now, profiles)
     nodes: list[StateNode] = []
     running: dict[str, Pod] = {}
@@ -95,15 +92,11 @@ def without_nodes(cluster: ClusterState) -> tuple[ClusterState, tuple[Pod, ...]]
 
     These pods wait in the cluster that is returned.
     """
-    nodes = tuple(node for node in cluster.nodes if not node.is_managed)
-    moved = {
-        pod.key: as_pending(pod)
-        for node in cluster.nodes
-        if node.is_managed
-        for pod in node.pods
-        if pod.is_reschedulable
-    }
-    gone = {pod.key for node in cluster.nodes if node.is_managed for pod in node.pods}
+    by_owner = group_by(cluster.nodes, lambda node: node.is_managed)
+    nodes = tuple(by_owner.get(False, ()))
+    leaving = list(chain.from_iterable(node.pods for node in by_owner.get(True, ())))
+    moved = {pod.key: as_pending(pod) for pod in leaving if pod.is_reschedulable}
+    gone = {pod.key for pod in leaving}
     kept = (p for p in cluster.pods if p.key in moved or p.key not in gone)
     pods = tuple(moved.get(pod.key, pod) for pod in kept)
     empty = with_fields(cluster, nodes=nodes, unlaunched=(), pods=pods)
@@ -438,7 +431,7 @@ def _refresh_budgets(
     changed = {
         b.key
         for b in cluster.pod_disruption_budgets
-        if any(b.selects(pod) for pod in newest.get(b.metadata.namespace or "default", ()))
+        if any(b.selects(pod) for pod in newest.get(b.namespace, ()))
     }
     counted = _counted_again((b for b in cluster.pod_disruption_budgets if b.key in changed), pods)
     again = {b.key: b for b in counted}
@@ -453,9 +446,7 @@ def _counted_again(
     return tuple(
         replace(
             b,
-            status=PodDisruptionBudgetStatus(
-                disruptions_allowed(b, own.get(b.metadata.namespace or "default", ()))
-            ),
+            status=PodDisruptionBudgetStatus(disruptions_allowed(b, own.get(b.namespace, ()))),
         )
         for b in budgets
     )

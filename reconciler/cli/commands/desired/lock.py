@@ -133,15 +133,18 @@ def _make_lock(
     fits = None
     if existing is not None and existing.catalog.bundle_digest == release[0].digest[:16]:
         fits, _ = drop_stale_entries(existing, fleet.node_classes, fleet.node_pools)
+    if fits is None:
+        facts = locked_catalog(catalog, _types_source(catalog, release[0].version), release[0])
+        known: Mapping[str, LockedType] = {}
+    else:
+        facts, known = fits.catalog, fits.types
     names = allowed_types(node_pools(fleet), catalog)
-    known: Mapping[str, LockedType] = fits.types if fits is not None else {}
     missing = (name for name in names if name not in known)
     types = {**known, **locked_types(catalog, missing, release[1])}
-    facts = locked_catalog(catalog, _types_source(catalog, release[0].version), release[0])
     return Lock(
         locked_at=now,
         region=resolved.settings.region,
-        catalog=fits.catalog if fits is not None else facts,
+        catalog=facts,
         node_pools={r.name: choices_digest(r.data) for r in fleet.node_pools},
         node_classes=_locked_classes(request, fleet, resolved, fits),
         types={name: types[name] for name in names if name in types},
