@@ -11,7 +11,8 @@ another and each as if the previous ones had been removed. So no free capacity i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 from msgspec.structs import replace
@@ -94,12 +95,20 @@ def blockers_of(work: DisruptionPass) -> tuple[Blocker, ...]:
     blockers = _merge_blockers(found)
     if not blockers:
         return ()
-    names = {name for blocker in blockers for name in blocker.nodes}
+    names = set(chain.from_iterable(blocker.nodes for blocker in blockers))
     blocked = names & candidates.keys() - retaining.keys()
-    savings = dict(_savings_by_node([candidates[name] for name in sorted(blocked)], work))
+    savings = _savings_of([candidates[name] for name in sorted(blocked)], retaining, work)
+    return tuple(_with_savings(blocker, savings) for blocker in blockers)
+
+
+def _savings_of(
+    blocked: Sequence[Candidate], retaining: Mapping[str, RetainingRules], work: DisruptionPass
+) -> dict[str, float | None]:
+    """Return what the removal of each node would save, of those kept by rules without the rules."""
+    savings = dict(_savings_by_node(blocked, work))
     for rules in group_by(retaining.values(), lambda rules: id(rules.work)).values():
         savings |= _savings_by_node([one.relaxed for one in rules], rules[0].work)
-    return tuple(_with_savings(blocker, savings) for blocker in blockers)
+    return savings
 
 
 def _retaining_rules(work: DisruptionPass) -> dict[str, RetainingRules]:

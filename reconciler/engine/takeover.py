@@ -114,6 +114,14 @@ class AdoptionContext:
     types: TypeLookup
 
 
+def _by_instance(claims: Iterable[NodeClaim]) -> dict[str, NodeClaim]:
+    return {lifecycle.instance_id(c): c for c in claims if c.status.provider_id}
+
+
+def _by_name(objects: Iterable[JsonObject]) -> dict[tuple[str, str], JsonObject]:
+    return {(o["kind"], o.get("metadata", {}).get("name", "")): o for o in objects}
+
+
 def evaluate_instances(
     instances: Iterable[Instance], snapshot: Snapshot | None, context: AdoptionContext
 ) -> tuple[AdoptionCandidate, ...]:
@@ -121,12 +129,9 @@ def evaluate_instances(
 
     Without a ``snapshot`` of the cluster the claims are created from NodePools in git.
     """
-    known = {lifecycle.instance_id(c): c for c in context.recorded if c.status.provider_id}
-    claims = {lifecycle.instance_id(c): c for c in (snapshot.node_claims if snapshot else ())}
-    live = {
-        (o["kind"], o.get("metadata", {}).get("name", "")): o
-        for o in (snapshot.live if snapshot else ())
-    }
+    known = _by_instance(context.recorded)
+    claims = _by_instance(snapshot.node_claims if snapshot else ())
+    live = _by_name(snapshot.live if snapshot else ())
     candidates = []
     for instance in sorted(instances, key=lambda i: i.id):
         owner = instance.tags.get(FLEET_TAG, "")

@@ -72,11 +72,7 @@ def explanation_sections(
     if earlier:
         past = [(clock_time(g.at), g.decision.message) for g in earlier]
         yield _table_section("earlier", "Earlier reasons", past)
-    if answer.pools or answer.nodes is not None:
-        title = "If it were the only pending pod"
-        rows_of_places = tuple(_place_rows(answer))
-        yield Section(key="places", title=title, columns=(Column(""),), rows=rows_of_places)
-    yield from _offering_sections(answer, plan.at)
+    yield from _place_sections(answer, plan.at)
     ago = f", {age(plan.at, now)} ago" if now - plan.at >= _NOTABLE_AGE else ""
     yield Section(key="plan", title="", end=f"From plan {digest} of {clock_time(plan.at)}{ago}.")
 
@@ -94,8 +90,12 @@ def _title_of(reason: Decision) -> str:
     return "Gaps and conflicts in the disruption settings"
 
 
-def _offering_sections(answer: Explanation, at: datetime) -> Iterator[Section]:
-    """Yield what the instance types are that are left, and what a constraint takes away."""
+def _place_sections(answer: Explanation, at: datetime) -> Iterator[Section]:
+    """Yield where the pod could run, and what its constraints leave of the instance types."""
+    if answer.pools or answer.nodes is not None:
+        title = "If it were the only pending pod"
+        rows_of_places = tuple(_place_rows(answer))
+        yield Section(key="places", title=title, columns=(Column(""),), rows=rows_of_places)
     if answer.filters:
         yield text_section("filters", _FILTERS, (), _format_filters(answer.filters))
     if len(answer.offerings) > 1:

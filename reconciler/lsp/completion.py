@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.catalog.names import LABEL_VALUES, bundled_names
 from reconciler.catalog.regions import REGIONS
 from reconciler.lsp import cursors
 from reconciler.lsp.editedfleet import objects_of
+from reconciler.model.json import as_list, as_mapping
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     NODEPOOL,
@@ -125,13 +126,16 @@ def _known_values(cursor: Cursor, checked: CheckedFleet) -> Iterable[str]:
     if pointer[len(at) :] == ("key",):
         return sorted(WELL_KNOWN_AWS - {NODEPOOL})
     if pointer[len(at) : len(at) + 1] == ("values",):
-        requirement = value_at(entry.data, at)
-        key = requirement.get("key") if isinstance(requirement, Mapping) else None
-        chosen = value_at(entry.data, (*at, "values"))
-        others = [v for v in chosen if isinstance(v, str)] if isinstance(chosen, list) else []
-        values = label_values(key, checked) if isinstance(key, str) else []
-        return [value for value in values if value not in others]
+        return _unchosen_values(value_at(entry.data, at), checked)
     return ()
+
+
+def _unchosen_values(requirement: object, checked: CheckedFleet) -> list[str]:
+    """Return the known values of a requirement's label that it does not list yet."""
+    data = as_mapping(requirement)
+    key, chosen = data.get("key"), as_list(data.get("values"))
+    values = label_values(key, checked) if isinstance(key, str) else ()
+    return [value for value in values if value not in chosen]
 
 
 def _requirement(pointer: Pointer) -> Pointer | None:

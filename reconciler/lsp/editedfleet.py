@@ -96,7 +96,7 @@ class EditedFleet:
         return CheckedFleet(self._known, self._by_file(findings), fleet)
 
     def _read_files(self, on_disk: Iterable[SourceFile], texts: Mapping[str, str]) -> set[str]:
-        """Read the files anew that have changed; return those that are too large to be read."""
+        """Read the changed files again; return those that are too large to be read."""
         contents = {file.path: file.content for file in on_disk}
         contents |= {path: _encode(text) for path, text in texts.items() if is_fleet_file(path)}
         large = {path for path, content in contents.items() if len(content) > FILE_BYTES_MAX}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from datetime import timedelta
 
@@ -48,11 +48,7 @@ class Sweep:
             ReconcilerError: that of the first key that has no result.
         """
         addresses = [work.address(key) if self._cache is not None else None for key in keys]
-        found = {
-            position: known
-            for position, address in enumerate(addresses)
-            if (known := self._read_cached(address, work.result)) is not None
-        }
+        found = self._cached_results(addresses, work.result)
         missing = [position for position in range(len(keys)) if position not in found]
         failed: dict[int, BaseException] = {}
         begin, left = self._clock(), set(missing)
@@ -73,6 +69,11 @@ class Sweep:
                     _format_progress(len(missing) - len(left), left, self._clock() - begin)
                 )
         return [found[position] for position in range(len(keys))]
+
+    def _cached_results(self, addresses: Iterable[str | None], kind: type[V]) -> dict[int, V]:
+        """Return the results that are in the cache, by their position."""
+        known = ((n, self._read_cached(address, kind)) for n, address in enumerate(addresses))
+        return {position: result for position, result in known if result is not None}
 
     def _read_cached(self, address: str | None, kind: type[V]) -> V | None:
         if self._cache is None or address is None:

@@ -314,9 +314,9 @@ def _differing_files(
         left, right = stack.pop()
         for name in left.keys() | right.keys():
             before, after = left.get(name), right.get(name)
-            if before and after and (before.mode, before.oid) == (after.mode, after.oid):
-                continue
-            changed = [entry for entry in (before, after) if entry is not None]
+            changed = list(filter(None, (before, after)))
+            if len({(entry.mode, entry.oid) for entry in changed}) < len(changed):
+                continue  # the same on both sides
             count += 1
             if count > PATHS_MAX:
                 raise changed[0].objects.size_error(PATHS_MAX)

@@ -89,6 +89,11 @@ class FleetRequest(StateRequest):
         return self.now is None and (self.base is not None or self.is_in_ci)
 
     @property
+    def reads_folder(self) -> bool:
+        """Whether it reads the fleet of a folder as it is on disk, and nothing instead of it."""
+        return not (self.repo or self.ref or self.manifests)
+
+    @property
     def removes_nodes(self) -> bool:
         """Whether no NodePool is left, so that all nodes go."""
         return self.is_removed or self.is_emptied

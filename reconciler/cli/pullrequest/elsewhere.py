@@ -37,8 +37,7 @@ _NAMED: Final = 3
 
 def with_workloads_elsewhere(plan: Plan, request: FleetRequest) -> Plan:
     """Return a plan without workloads with a hint on those of the rest of the repository."""
-    is_unknown = plan.findings_of("workloads-unknown")
-    if not is_unknown or request.repo or request.ref or request.manifests:
+    if not plan.findings_of("workloads-unknown") or not request.reads_folder:
         return plan
     fleet = request.path or "."
     found = _files_in_repository_of(fleet)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -121,7 +121,7 @@ def at_former_folder(request: FleetRequest) -> FleetRequest:
         UsageError: the base is not a commit of the repository.
         UnreadableError: git cannot read the repository.
     """
-    if request.base is None or request.ref or request.repo or request.manifests:
+    if request.base is None or not request.reads_folder:
         return request
     fleet = request.path or "."
     repository = find_repository(fleet)
@@ -225,8 +225,8 @@ class _Comparison:
         """
         from reconciler.adapters.git.revision import shares_kept
 
-        left = [b for b in before if b not in matches.values() and b.may_have_folder_name]
-        new = [one for one in head if one not in matches and one.may_have_folder_name]
+        left = _renamable(before, matches.values())
+        new = _renamable(head, matches)
         kept = shares_kept(
             self._place, self._base, {one.path for one in left}, {one.path for one in new}
         )
@@ -334,6 +334,10 @@ def _top_folders(folders: Collection[str]) -> Iterator[str]:
         is_inner = any(folder != other and is_below(folder, other) for other in folders)
         if not is_inner and _SKIPPED.isdisjoint(folder.split("/")):
             yield folder
+
+
+def _renamable(fleets: Iterable[_Known], matched: Collection[_Known]) -> list[_Known]:
+    return [one for one in fleets if one not in matched and one.may_have_folder_name]
 
 
 def match_fleets(head: Sequence[_Known], before: Sequence[_Known]) -> dict[_Known, _Known]:

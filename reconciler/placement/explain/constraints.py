@@ -120,12 +120,7 @@ def remove_constraint(spec: PodSpec, constraint: Constraint) -> PodSpec:
     affinity = spec.affinity or Affinity()
     match constraint.kind:
         case ConstraintKind.SPREAD:
-            kept = tuple(
-                c
-                for c in spec.topology_spread_constraints
-                if not c.is_hard or normalize_label(c.topology_key) != constraint.key
-            )
-            return replace(spec, topology_spread_constraints=kept)
+            return _without_spread(spec, constraint.key)
         case ConstraintKind.AFFINITY:
             side = _without_topology_key(affinity.pod_affinity, constraint.key)
             return replace(spec, affinity=replace(affinity, pod_affinity=side))
@@ -135,13 +130,7 @@ def remove_constraint(spec: PodSpec, constraint: Constraint) -> PodSpec:
         case ConstraintKind.HOST_PORTS:
             return _without_host_ports(spec)
         case ConstraintKind.LABEL:
-            selector = {
-                k: v for k, v in spec.node_selector.items() if normalize_label(k) != constraint.key
-            }
-            node = _without_node_label(affinity.node_affinity, constraint.key)
-            return replace(
-                spec, node_selector=selector, affinity=replace(affinity, node_affinity=node)
-            )
+            return _without_label(spec, affinity, constraint.key)
         case ConstraintKind.PREFERENCES:
             return _without_preferences(spec, affinity)
     return spec
@@ -150,6 +139,21 @@ def remove_constraint(spec: PodSpec, constraint: Constraint) -> PodSpec:
 def _has_host_ports(spec: PodSpec) -> bool:
     sidecars = (c for c in spec.init_containers if c.restart_policy == "Always")
     return any(port.host_port for c in (*spec.containers, *sidecars) for port in c.ports)
+
+
+def _without_spread(spec: PodSpec, key: str) -> PodSpec:
+    kept = tuple(
+        c
+        for c in spec.topology_spread_constraints
+        if not c.is_hard or normalize_label(c.topology_key) != key
+    )
+    return replace(spec, topology_spread_constraints=kept)
+
+
+def _without_label(spec: PodSpec, affinity: Affinity, key: str) -> PodSpec:
+    selector = {k: v for k, v in spec.node_selector.items() if normalize_label(k) != key}
+    node = _without_node_label(affinity.node_affinity, key)
+    return replace(spec, node_selector=selector, affinity=replace(affinity, node_affinity=node))
 
 
 def _without_host_ports(spec: PodSpec) -> PodSpec:

@@ -243,12 +243,12 @@ class Funnel:
         best: tuple[float, str, str] | None = None
         for group in template.daemon_groups:
             for index in indices(mask & group.mask):
-                missing = {
-                    name: amount + group.requests.get(name, 0) - offered[name][index]
+                lacks = {
+                    name: gap
                     for name, amount in requests.items()
                     if amount > 0
+                    if (gap := amount + group.requests.get(name, 0) - offered[name][index]) > 0
                 }
-                lacks = {name: gap for name, gap in missing.items() if gap > 0}
                 share = sum(gap / requests[name] for name, gap in lacks.items())
                 if lacks and (best is None or (share, table.names[index]) < best[:2]):
                     text = " and ".join(f"{format_amount(n, gap)} {n}" for n, gap in lacks.items())

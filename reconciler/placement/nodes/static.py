@@ -49,12 +49,18 @@ def _node_names(cluster: ClusterState, pool: str) -> list[str]:
     return sorted([*nodes, *(c.name for c in cluster.unlaunched if c.node_pool == pool)])
 
 
+def _count_present(pool: NodePool, cluster: ClusterState) -> tuple[int, int]:
+    """Return how many nodes a NodePool has or is launching, and how many commands are removing."""
+    nodes = [node for node in cluster.nodes if node.node_pool == pool.name]
+    claims = [c for c in cluster.unlaunched if c.node_pool == pool.name and not c.is_deleting]
+    running = sum(not node.is_deleting for node in nodes) + len(claims)
+    leaving = sum(1 for n in nodes if n.marked and not (n.claim and n.claim.is_deleting))
+    return running, leaving
+
+
 def _count_missing(pool: NodePool, cluster: ClusterState, existing: int) -> int:
     """Return how many nodes to launch; a node that a command is removing still counts."""
-    nodes = [n for n in cluster.nodes if n.node_pool == pool.name]
-    claims = [c for c in cluster.unlaunched if c.node_pool == pool.name and not c.is_deleting]
-    running = sum(1 for n in nodes if not n.is_deleting) + len(claims)
-    leaving = sum(1 for n in nodes if n.marked and not (n.claim and n.claim.is_deleting))
+    running, leaving = _count_present(pool, cluster)
     replicas = pool.spec.replicas or 0
     if running + leaving >= replicas:
         return 0

@@ -229,6 +229,17 @@ class _Account(msgspec.Struct):
     nodes_after: int = 0
     before: list[float] = []
     after: list[float] = []
+    unpriced: int = 0
+
+    def add_node(self, price: float | None, *, is_present: bool, stays: bool) -> None:
+        """Count a node; one without a price costs nothing."""
+        self.unpriced += price is None
+        if is_present:
+            self.nodes_before += 1
+            self.before.append(price or 0.0)
+        if stays:
+            self.nodes_after += 1
+            self.after.append(price or 0.0)
 
     def close(self) -> PoolCost:
         return PoolCost(
@@ -262,35 +273,24 @@ def cost_of(
     Nodes that are already being removed count before and not after, unless their drain never ends.
     """
     accounts = {name: _Account() for name in pools}
-    gone = {
-        name
-        for command in commands
-        if command.removes_nodes
-        for name in (*command.node_claims, *command.nodes)
-    }
-    unpriced = 0
+    removing = (command for command in commands if command.removes_nodes)
+    gone = set(chain.from_iterable((*c.node_claims, *c.nodes) for c in removing))
     for node in nodes:
         account = accounts.setdefault(node.node_pool, _Account())
-        price = node.price if node.price is not None else 0.0
-        unpriced += node.price is None
-        account.nodes_before += 1
-        account.before.append(price)
-        is_leaving = node.is_deleting or node.node_claim in gone or node.name in gone
-        if node.never_leaves or not is_leaving:
-            account.nodes_after += 1
-            account.after.append(price)
+        is_leaving = node.is_deleting or not gone.isdisjoint((node.node_claim, node.name))
+        stays = node.never_leaves or not is_leaving
+        account.add_node(node.price, is_present=True, stays=stays)
     launches: list[PlannedNodeClaim | UnlaunchedClaim] = [*node_claims, *unlaunched]
     for claim in launches:
+        price = claim.launch.price if claim.launch is not None else None
         account = accounts.setdefault(claim.node_pool, _Account())
-        account.nodes_after += 1
-        account.after.append(claim.launch.price if claim.launch is not None else 0.0)
-        unpriced += claim.launch is None
+        account.add_node(price, is_present=False, stays=True)
     closed = {name: account.close() for name, account in sorted(accounts.items())}
     return Cost(
         before=sum_dollars(c.before for c in closed.values()),
         after=sum_dollars(c.after for c in closed.values()),
         by_node_pool=closed,
-        unpriced=unpriced,
+        unpriced=sum(account.unpriced for account in accounts.values()),
     )
 
 

@@ -366,6 +366,11 @@ def _change_lines(plan: Plan) -> list[str]:
     ]
 
 
+def _pools_with_nodes(plan: Plan, change: AtRest) -> set[str]:
+    both = {n for n, pool in change.by_node_pool.items() if pool.before.nodes or pool.after.nodes}
+    return both | {name for name, pool in plan.cost.by_node_pool.items() if pool.nodes_after}
+
+
 def _unused_pools_line(plan: Plan, change: AtRest) -> list[str]:
     """Return what a change does to NodePools that none of the known pods runs on.
 
@@ -373,10 +378,7 @@ def _unused_pools_line(plan: Plan, change: AtRest) -> list[str]:
     """
     if plan.observation != "workloads" or deletes_every_pool(plan):
         return []
-    used = {
-        name for name, pool in change.by_node_pool.items() if pool.before.nodes or pool.after.nodes
-    }
-    used |= {name for name, pool in plan.cost.by_node_pool.items() if pool.nodes_after}
+    used = _pools_with_nodes(plan, change)
     unused = {name: offers for name, offers in plan.offers.items() if name not in used}
     if not unused or is_new_fleet(plan):
         return []
