@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -110,6 +110,13 @@ class Destination:
     write: Callable[[bytes], None]
 
 
+def _expect_no_options_of_git(options: Mapping[str, str | None]) -> None:
+    for flag, value in options.items():
+        if value is not None:
+            what = f"{flag} is only for a branch of git"
+            raise UsageError(what, where=flag, remedy="use it with --out git:BRANCH:PATH")
+
+
 def destination_of(
     place: str | None, request: FleetRequest, *, remote: str | None, author: str | None
 ) -> Destination:
@@ -121,10 +128,7 @@ def destination_of(
     scheme = None if place is None else _DESTINATION_SCHEME.match(place)
     if place is not None and scheme is None and place.startswith("git:"):
         return _git_destination(place, request, remote, author or AUTHOR)
-    for flag, value in (("--remote", remote), ("--author", author)):
-        if value is not None:
-            what = f"{flag} is only for a branch of git"
-            raise UsageError(what, where=flag, remedy="use it with --out git:BRANCH:PATH")
+    _expect_no_options_of_git({"--remote": remote, "--author": author})
     if place is None or place == "-":
         return Destination("stdout", _print)
     if scheme is None:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import filterfalse
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Final
 
@@ -138,7 +139,7 @@ class FleetService:
             text = f"cannot list the fleets, continuing with those that are known: {error}"
             self._notify(EventKind.RETRYING, text)
             return
-        for folder in [folder for folder in self._members if folder not in now]:
+        for folder in list(filterfalse(now.__contains__, self._members)):
             self._remove(self._members.pop(folder))
         leaving = {member.folder for member in self._leaving}
         for folder, fleet in now.items():

@@ -87,7 +87,8 @@ def blockers_of(work: DisruptionPass) -> tuple[Blocker, ...]:
     annotated = {c.name: c for c in _annotated_nodes(work)}
     candidates = {**{c.name: c for c in work.candidate_set.candidates}, **annotated}
     found = list[Blocker]()
-    for name in sorted(candidates.keys() - {n for command in work.commands for n in command.nodes}):
+    removed = set(chain.from_iterable(command.nodes for command in work.commands))
+    for name in sorted(candidates.keys() - removed):
         found += _candidate_blockers(candidates[name], annotated)
     found += filter(None, (_deferral_blocker(deferral, work) for deferral in work.deferrals))
     retaining = _retaining_rules(work)

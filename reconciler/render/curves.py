@@ -5,7 +5,7 @@ Curves of several sides are distinguished by dashes and colours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -168,8 +168,6 @@ def scatter(dots: Sequence[Dot], unit: str, label: Callable[[float], str], about
     def y(value: float) -> float:
         return round(_BOTTOM - (value - low) / (high - low) * (_BOTTOM - _TOP), 1)
 
-    marked = sorted({(dot.x, dot.y) for dot in dots if dot.marked})
-    front = "L".join(f"{_x(x / right)} {y(value)}" for x, value in marked)
     return el(
         "svg",
         *(
@@ -188,7 +186,7 @@ def scatter(dots: Sequence[Dot], unit: str, label: Callable[[float], str], about
             for value in _quarters(0, right)
         ),
         el("text", unit, cls="soft", x=_LEFT - 8, y=_BOTTOM + _DROP, text_anchor="end"),
-        *([el("path", cls="front", d=f"M{front}")] if len(marked) > 1 else []),
+        *_front(dots, right, y),
         *(_dot(dot, _x(dot.x / right), y(dot.y)) for dot in dots),
         *_dot_labels([(_x(dot.x / right), y(dot.y), dot.label) for dot in dots]),
         cls="curves",
@@ -206,18 +204,24 @@ def _dot(dot: Dot, x: float, y: float) -> Markup:
     )
 
 
+def _front(dots: Iterable[Dot], right: float, y: Callable[[float], float]) -> Iterator[Markup]:
+    """Yield the line through the marked points, if there are at least two."""
+    marked = sorted({(dot.x, dot.y) for dot in dots if dot.marked})
+    if len(marked) > 1:
+        steps = "L".join(f"{_x(x / right)} {y(value)}" for x, value in marked)
+        yield el("path", cls="front", d=f"M{steps}")
+
+
+def _is_near(place: tuple[float, float, str], group: Iterable[tuple[float, float, str]]) -> bool:
+    left, top, _ = place
+    return any(abs(left - x) < _NEAR * 1.6 and abs(top - y) < _NEAR for x, y, _ in group)
+
+
 def _dot_labels(places: Sequence[tuple[float, float, str]]) -> list[Markup]:
     """Return the labels above and to the right of the points."""
     groups: list[list[tuple[float, float, str]]] = []
     for place in sorted(places):
-        near = (
-            group
-            for group in groups
-            if any(
-                abs(place[0] - x) < _NEAR * 1.6 and abs(place[1] - y) < _NEAR for x, y, _ in group
-            )
-        )
-        group = next(near, None)
+        group = next((group for group in groups if _is_near(place, group)), None)
         if group is None:
             groups.append([place])
         else:

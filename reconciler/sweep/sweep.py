@@ -49,7 +49,7 @@ class Sweep:
         """
         addresses = [work.address(key) if self._cache is not None else None for key in keys]
         found = self._cached_results(addresses, work.result)
-        missing = [position for position in range(len(keys)) if position not in found]
+        missing = sorted(set(range(len(keys))) - found.keys())
         failed: dict[int, BaseException] = {}
         begin, left = self._clock(), set(missing)
         outcomes = self._executor.outcomes(work, [keys[position] for position in missing])

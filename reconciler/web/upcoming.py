@@ -63,12 +63,13 @@ def upcoming_steps(
         if item.not_before is not None
         if later is None or item.waits_for != WaitsFor.CONSOLIDATE_AFTER
     )
+    steps = list[UpcomingStep]()
     if later is None:
         times = _consolidatable_times(nodes, pools)
         found.update((at, DisruptionReason.UNDERUTILIZED.value) for at in times)
-    steps = [UpcomingStep(at, reason, count, at - now) for (at, reason), count in found.items()]
-    if later is not None:
+    else:
         steps += _consolidations(later, now)
+    steps += (UpcomingStep(at, reason, count, at - now) for (at, reason), count in found.items())
     future = [step for step in steps if step.at > now]
     return tuple(sorted(future, key=lambda step: (step.at, step.reason))[:_UPCOMING_MAX])
 

@@ -366,11 +366,13 @@ def _ready_condition(claim: NodeClaim) -> Condition:
     at = last.last_transition_time if last is not None else created_at
     if not lacking:
         return Condition("Ready", "True", "Ready", "", at)
-    is_failed = any(c is not None and c.status == "False" for c in lacking.values())
+    status, reason = "Unknown", "ReconcilingDependents"
+    if any(c.status == "False" for c in filter(None, lacking.values())):
+        status, reason = "False", "UnhealthyDependents"
     return Condition(
         "Ready",
-        "False" if is_failed else "Unknown",
-        "UnhealthyDependents" if is_failed else "ReconcilingDependents",
+        status,
+        reason,
         ", ".join(_describe_lack(kind, c) for kind, c in lacking.items()),
         at,
     )

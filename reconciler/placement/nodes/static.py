@@ -52,8 +52,8 @@ def _node_names(cluster: ClusterState, pool: str) -> list[str]:
 def _count_present(pool: NodePool, cluster: ClusterState) -> tuple[int, int]:
     """Return how many nodes a NodePool has or is launching, and how many commands are removing."""
     nodes = [node for node in cluster.nodes if node.node_pool == pool.name]
-    claims = [c for c in cluster.unlaunched if c.node_pool == pool.name and not c.is_deleting]
-    running = sum(not node.is_deleting for node in nodes) + len(claims)
+    running = sum(not node.is_deleting for node in nodes)
+    running += sum(c.node_pool == pool.name and not c.is_deleting for c in cluster.unlaunched)
     leaving = sum(1 for n in nodes if n.marked and not (n.claim and n.claim.is_deleting))
     return running, leaving
 

@@ -72,17 +72,20 @@ class Inquiry:
         if len(keys) != 1:
             return None
         name, pod = keys[0], self._by_key[keys[0]]
+        return Explanation(kind="Pod", name=name, verdict=self._verdict_on(pod))
+
+    def _verdict_on(self, pod: Pod) -> str:
+        """Return why a pod is not in the plan."""
         if pod.is_daemon:
-            verdict = "a DaemonSet runs it on its own node; it is not scheduled by a plan"
-        elif pod.is_virtual:
-            verdict = f"it is a virtual pod of CapacityBuffer {buffer_of(pod)}; explain that buffer"
-        elif (host := self._facts.cluster.node_of(pod)) is not None and host.node is None:
-            verdict = f"it is nominated to NodeClaim {host.name}, whose node has not joined yet"
-        elif pod.spec.node_name:
-            verdict = f"it runs on node {pod.spec.node_name} and stays there"
-        else:
-            verdict = "it is not waiting for a node of a NodePool"
-        return Explanation(kind="Pod", name=name, verdict=verdict)
+            return "a DaemonSet runs it on its own node; it is not scheduled by a plan"
+        if pod.is_virtual:
+            return f"it is a virtual pod of CapacityBuffer {buffer_of(pod)}; explain that buffer"
+        host = self._facts.cluster.node_of(pod)
+        if host is not None and host.node is None:
+            return f"it is nominated to NodeClaim {host.name}, whose node has not joined yet"
+        if pod.spec.node_name:
+            return f"it runs on node {pod.spec.node_name} and stays there"
+        return "it is not waiting for a node of a NodePool"
 
     def explain_pod(self, answer: Explanation) -> Explanation:
         """Return the answer with every possible node of the pod if it were the only pending one."""

@@ -81,6 +81,13 @@ def commitment_findings(coverage: Coverage) -> Iterator[PlanFinding]:
         )
 
 
+def _price_without_commitments(claim: PlannedClaim, pool: LaunchPool) -> float:
+    kind, offering = claim.launch
+    uncovered = pool.types.get(kind.name)
+    price = uncovered.price_of(offering.zone, ON_DEMAND) if uncovered is not None else None
+    return price or 0.0
+
+
 def with_commitment_prices(
     claims: Sequence[PlannedClaim],
     covers: Sequence[Cover],
@@ -92,22 +99,18 @@ def with_commitment_prices(
     without commitments, and its types are sorted again; ``uncovered`` has those types, by NodePool.
     """
     unused = {c.note: float(c.decision.count) if c.room is None else c.room for c in covers}
-    counted_by_instance = {c.note for c in covers if c.room is None}
+    rooms = {c.note: c.room for c in covers}
     used: set[str] = set()
     priced: list[PlannedClaim] = []
     for claim in claims:
-        kind, offering = claim.launch
+        _, offering = claim.launch
         note = offering.origin.note if offering.origin is not None else ""
         if note not in unused:
             priced.append(claim)
             continue
-        kind_uncovered = uncovered()[claim.node_pool.name].types.get(kind.name)
-        price = (
-            kind_uncovered.price_of(offering.zone, ON_DEMAND)
-            if kind_uncovered is not None
-            else None
-        )
-        amount = 1.0 if note in counted_by_instance else price or 0.0
+        amount = 1.0
+        if rooms[note] is not None:
+            amount = _price_without_commitments(claim, uncovered()[claim.node_pool.name])
         if note in used and unused[note] < amount:
             priced.append(_without_commitments(claim, uncovered()[claim.node_pool.name]))
             continue

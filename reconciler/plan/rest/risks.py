@@ -19,6 +19,7 @@ from reconciler.model.karpenter.budget import DisruptionReason, allowance
 from reconciler.model.karpenter.nodepool import WHEN_EMPTY, NodePool
 from reconciler.model.kubernetes.cluster import PodDisruptionBudget
 from reconciler.model.kubernetes.eviction import desired_healthy
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import repelling_taints
 from reconciler.model.resources import Resources, add_resources, format_resources
 from reconciler.model.settings import FeatureGate
@@ -235,6 +236,12 @@ def _later_consolidation(pools: Iterable[_ChangedPool]) -> Iterator[PlanFinding]
         yield pool.finding("info", code="change-consolidates-later", path=path, what=what)
 
 
+def _is_tolerated(pool: NodePool, pods: Iterable[Pod]) -> bool:
+    """Return whether any of the pods tolerates all taints of a NodePool."""
+    taints = pool.spec.template.spec.taints
+    return any(not repelling_taints(taints, pod.spec.tolerations) for pod in pods)
+
+
 def _untolerated_taints(
     pools: Iterable[_ChangedPool], cluster: ClusterState
 ) -> Iterator[PlanFinding]:
@@ -244,7 +251,7 @@ def _untolerated_taints(
     """
     pods = [pod for pod in cluster.pods if pod.is_reschedulable]
     for pool in pools:
-        taints, known = (p.spec.template.spec.taints for p in (pool.after, pool.before))
+        taints, known = pool.after.spec.template.spec.taints, pool.before.spec.template.spec.taints
         new = [taint for taint in repelling_taints(taints, ()) if taint not in known]
         if not new or pool.after.is_static:
             continue
@@ -257,7 +264,7 @@ def _untolerated_taints(
                 "whether there are any is not known",
             )
             continue
-        if any(not repelling_taints(taints, pod.spec.tolerations) for pod in pods):
+        if _is_tolerated(pool.after, pods):
             continue
         yield pool.finding(
             "warning",
@@ -379,14 +386,8 @@ def _pools_with(budget: PodDisruptionBudget, inputs: Inputs) -> list[NodePool]:
     pods = [pod for pod in cluster.pods if budget.selects(pod) and not pod.is_terminal]
     names = {pod.spec.node_name for pod in pods}
     used = {node.node_pool for node in cluster.nodes if node.name in names}
-    return [pool for pool in pools if pool.name in used] or [
-        pool
-        for pool in pools
-        if any(
-            not repelling_taints(pool.spec.template.spec.taints, pod.spec.tolerations)
-            for pod in pods
-        )
-    ]
+    own = [pool for pool in pools if pool.name in used]
+    return own or [pool for pool in pools if _is_tolerated(pool, pods)]
 
 
 def _budgets_of(inputs: Inputs) -> Sequence[PodDisruptionBudget]:

@@ -144,17 +144,21 @@ def _print_review(review: Review) -> None:
         print(f"Error: {one_line(f'{review.fleet}: {review.error}')}", file=sys.stderr)
 
 
+def _planned_line(reviews: Sequence[Review], fleets: Sequence[str], base: str | None) -> str:
+    planned = sum(bool(one.file) for one in reviews)
+    total = format_count(max(len(fleets), len(reviews)), "fleet")
+    compared = f", compared with {base.removeprefix(_REMOTES)}" if base else ""
+    why = ": no commit changes a fleet" if fleets and base and not reviews else ""
+    return f"{planned} of {total} planned{compared}{why}"
+
+
 def _print_reviews(reviews: Sequence[Review], fleets: Sequence[str], base: str | None) -> None:
     """Print one line for each fleet, and write the summary of a job of GitHub Actions."""
     from reconciler.cli.pullrequest.event import append_to_file
 
-    compared = f", compared with {base.removeprefix(_REMOTES)}" if base else ""
     if not fleets and not reviews:
         print(f"Warning: {_NO_FLEET}", file=sys.stderr)
-    planned = sum(1 for one in reviews if one.file)
-    total = format_count(max(len(fleets), len(reviews)), "fleet")
-    why = ": no commit changes a fleet" if fleets and base and not reviews else ""
-    print(f"{planned} of {total} planned{compared}{why}")
+    print(_planned_line(reviews, fleets, base))
     if base:
         _note_uncommitted(set(fleets) - {one.fleet for one in reviews}, base)
     for review in reviews:
