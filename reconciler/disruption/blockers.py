@@ -36,7 +36,7 @@ from reconciler.disruption.gates.pdb import BUDGETS_SHOWN, PodDisruptionBudgets
 from reconciler.disruption.methods.emptiness import savings_ratio_key
 from reconciler.disruption.podrules import NEEDS_REPLACEMENT, RetainingRules, RuleSearch
 from reconciler.model.decision.waiting import Blocker, DeferredClaim, WaitRule, WaitsFor, merged
-from reconciler.model.grouping import group_by
+from reconciler.model.grouping import group_by, group_pairs
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.model.karpenter.nodepool import WHEN_EMPTY
@@ -283,9 +283,7 @@ def _is_closed(deferral: DeferredClaim, work: DisruptionPass) -> bool:
 
 def _merge_blockers(blockers: Iterable[Blocker]) -> list[Blocker]:
     """Return each blocker once, with all nodes that it blocks, sorted by kind and name."""
-    same: dict[tuple[str, str], list[Blocker]] = {}
-    for blocker in blockers:
-        same.setdefault((blocker.kind, blocker.name), []).append(blocker)
+    same = group_pairs(((blocker.kind, blocker.name), blocker) for blocker in blockers)
     return [merged(same[key]) for key in sorted(same)]
 
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from reconciler.disruption.gates.draining import drains_of
 from reconciler.model.chance import Chance
-from reconciler.model.grouping import group_by
+from reconciler.model.grouping import group_by, group_pairs
 from reconciler.model.kubernetes.cluster import (
     DaemonSet,
     PodDisruptionBudget,
@@ -343,11 +343,7 @@ def _changed_pods(moving: Iterable[Pod], found: BoundPods, now: datetime) -> dic
 
 
 def _by_node(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:
-    found: dict[str, list[Pod]] = {}
-    for pod in pods:
-        if pod.spec.node_name:
-            found.setdefault(pod.spec.node_name, []).append(pod)
-    return found
+    return group_pairs((pod.spec.node_name, pod) for pod in pods if pod.spec.node_name)
 
 
 def _csi_nodes_after(

@@ -9,6 +9,7 @@ import msgspec
 
 from reconciler.diff.changes import CONFIGURATION
 from reconciler.model.decision.changes import Change, FieldChange
+from reconciler.model.grouping import group_pairs
 from reconciler.model.text.counting import format_count, pluralize
 from reconciler.plan.render.wording import (
     format_comparison,
@@ -148,10 +149,7 @@ def _folded_row(cell: Cell) -> SectionRow:
 
 def _edit_cells(group: Sequence[Change]) -> list[Cell]:
     """Return each field with its values, or with its number of different changes."""
-    by_path: dict[str, list[FieldChange]] = {}
-    for change in group:
-        for field in change.fields:
-            by_path.setdefault(field.path, []).append(field)
+    by_path = group_pairs((field.path, field) for change in group for field in change.fields)
     cells: list[Cell] = []
     for path, fields in by_path.items():
         kinds = {msgspec.json.encode(field) for field in fields}
