@@ -247,7 +247,7 @@ def _edit_pool(files: Files, name: str, edits: _Edits) -> Files:
     file, entry = _find_pool(files, name)
     if not isinstance(entry.data, dict):
         raise RewriteError(f"NodePool {name} is not a mapping")
-    moved = [_rebase_edit(entry.base, edit) for edit in edits(entry.data)]
+    moved = [edit._replace(pointer=(*entry.base, *edit.pointer)) for edit in edits(entry.data)]
     return (
         _replace_content(files, file, _edit_text(file, entry.document, moved)) if moved else files
     )
@@ -261,10 +261,6 @@ def _edit_text(file: SourceFile, document: Document, edits: Sequence[FieldEdit])
     if file.path.endswith(".json"):
         raise RewriteError(f"{file.path} is JSON; only YAML is edited")
     return apply_edits(file.content, document, edits)
-
-
-def _rebase_edit(base: Pointer, edit: FieldEdit) -> FieldEdit:
-    return edit._replace(pointer=(*base, *edit.pointer))
 
 
 def _replace_content(files: Files, old: SourceFile, content: bytes) -> Files:

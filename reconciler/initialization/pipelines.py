@@ -137,7 +137,7 @@ def ci_files(ci: CI, folder: str, ref: str) -> list[RepositoryFile]:
                 RepositoryFile(
                     ".github/workflows/reconciler-plan.yml",
                     _PLAN.format(
-                        paths=_paths(folder),
+                        paths=('["**"]' if folder == "." else f"[{_quote(folder + '/**')}]"),
                         fleet=_quote(folder),
                         checkout=_CHECKOUT,
                         action=ACTION,
@@ -173,10 +173,6 @@ def pre_commit_file(folder: str) -> RepositoryFile:
         _PRE_COMMIT.format(fleet=_quote(folder), pattern=pattern.replace("'", "''")),
         f"add a local hook that runs `reconciler validate {folder}`",
     )
-
-
-def _paths(folder: str) -> str:
-    return '["**"]' if folder == "." else f"[{_quote(folder + '/**')}]"
 
 
 def _quote(text: str) -> str:

@@ -56,6 +56,15 @@ HUGEPAGES: Final = "hugepages-"
 
 
 @lru_cache(maxsize=65536)
+def is_quantity(text: str) -> bool:
+    """Return whether ``text`` is a Kubernetes quantity."""
+    try:
+        parse_quantity(text)
+    except ValueError:
+        return False
+    return True
+
+
 def parse_quantity(text: str) -> int:
     """Return a quantity in thousandths: ``"2"`` is 2000, ``"250m"`` 250, ``"1Ki"`` 1024000.
 

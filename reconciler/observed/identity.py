@@ -213,7 +213,7 @@ def _contradiction(
         )
     if claim is None:
         return ""
-    if claim.status.provider_id != provider_id and _is_aws_id(claim.status.provider_id):
+    if claim.status.provider_id != provider_id and claim.status.provider_id.startswith("aws:///"):
         return f"its providerID {format_untrusted(provider_id)} is not {claim.status.provider_id}"
     if named is claim:
         return ""
@@ -234,10 +234,6 @@ def _name_contradiction(node: Node, claim: NodeClaim, host: str) -> str:
     return ""
 
 
-def _is_aws_id(provider_id: str) -> bool:
-    return provider_id.startswith("aws:///")
-
-
 def _instance_of_node_name(node: Node, claims_by_node_name: Mapping[str, NodeClaim]) -> str:
     """Return the instance of the claim whose Node has that name, empty if there is none."""
     claim = claims_by_node_name.get(node.name)
@@ -255,10 +251,6 @@ def _may_have_name(name: str, identity: str, host: str) -> bool:
     return _EC2_NAME.match(name) is None
 
 
-def _is_initialized(node: Node) -> bool:
-    return node.metadata.labels.get(INITIALIZED) == "true"
-
-
 def _correct_node(
     observed: Node,
     claims: Mapping[str, NodeClaim],
@@ -271,7 +263,7 @@ def _correct_node(
     claim = claims.get(instance_id_of(observed.spec.provider_id))
     if correct.has(observed, claim):
         return observed
-    trusts_amounts = trusts_initialized and _is_initialized(observed)
+    trusts_amounts = trusts_initialized and (observed.metadata.labels.get(INITIALIZED) == "true")
     found = len(findings)
     node = _correct_labels(observed, claim, findings)
     status = _correct_amounts(node, claim, findings, trusts_amounts=trusts_amounts)

@@ -182,13 +182,9 @@ def changed_inputs(
     for name in changed:
         how = _format_input_change(name, approved, current, old_revision, new_revision)
         if name == "snapshot" and objects:
-            how = _format_objects(objects)
+            how = format_list([_sanitize(text, 120) for text in objects], OBJECTS_SHOWN_MAX)
         found.append(f"{name} changed ({_INPUTS[name]}: {how})")
     return found
-
-
-def _format_objects(objects: Sequence[str]) -> str:
-    return format_list([_sanitize(text, 120) for text in objects], OBJECTS_SHOWN_MAX)
 
 
 def _format_input_change(

@@ -28,7 +28,7 @@ from reconciler.model.karpenter.labels import (
 )
 from reconciler.model.karpenter.requirements import Requirement, requirement
 from reconciler.model.kubernetes.labelsyntax import key_fault, value_fault
-from reconciler.model.resources import MILLI, parse_quantity
+from reconciler.model.resources import MILLI, is_quantity, parse_quantity
 from reconciler.model.schedule import is_always_open, parse_schedule, time_zone
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Pointer
@@ -165,15 +165,6 @@ def _reserved_amounts(kubelet: JsonDict, field: str) -> Iterator[Finding]:
             )
         else:
             yield from _expression_finding(at, value, is_quantity(value))
-
-
-def is_quantity(text: str) -> bool:
-    """Return whether ``text`` is a Kubernetes quantity."""
-    try:
-        parse_quantity(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _has_adjacent_operands(text: str) -> bool:

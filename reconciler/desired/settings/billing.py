@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from reconciler.desired.settings.policy import get_names, get_text, parse_end_time, read_entries
+from reconciler.desired.settings.policy import get_names, get_text, parse_end_time
 from reconciler.model.billing import (
     COMPUTE,
     EC2_INSTANCE,
@@ -18,7 +18,7 @@ from reconciler.model.karpenter.labels import ON_DEMAND, SPOT
 from reconciler.model.text.quoting import quote_value
 
 _USE: Final = ("usedElsewhere", "utilizationPercent")
-_PLAN_KEYS: Final = (
+PLAN_KEYS: Final = (
     "type",
     "commitment",
     "family",
@@ -28,9 +28,9 @@ _PLAN_KEYS: Final = (
     "until",
     "note",
 )
-_RESERVED_KEYS: Final = ("instanceType", "count", "region", "zone", *_USE, "until", "note")
+RESERVED_KEYS: Final = ("instanceType", "count", "region", "zone", *_USE, "until", "note")
 
-_KEYS: Final = (
+RULE_KEYS: Final = (
     "families",
     "instanceTypes",
     "regions",
@@ -41,25 +41,8 @@ _KEYS: Final = (
 )
 
 
-def savings_plans(value: object) -> tuple[SavingsPlanTerms, ...]:
-    """Return the savings plans, in order.
-
-    Raises:
-        ValueError: an entry cannot be read.
-    """
-    return tuple(read_entries(value, _PLAN_KEYS, _read_plan))
-
-
-def reserved_instances(value: object) -> tuple[ReservedInstancesTerms, ...]:
-    """Return the reserved instances, in order.
-
-    Raises:
-        ValueError: an entry cannot be read.
-    """
-    return tuple(read_entries(value, _RESERVED_KEYS, _read_reserved))
-
-
-def _read_plan(entry: Mapping[str, object]) -> SavingsPlanTerms:
+def read_plan(entry: Mapping[str, object]) -> SavingsPlanTerms:
+    """Return a savings plan."""
     kind, family = get_text(entry, "type"), get_text(entry, "family")
     if kind not in (COMPUTE, EC2_INSTANCE):
         raise ValueError(
@@ -83,7 +66,8 @@ def _read_plan(entry: Mapping[str, object]) -> SavingsPlanTerms:
     )
 
 
-def _read_reserved(entry: JsonObject) -> ReservedInstancesTerms:
+def read_reserved(entry: JsonObject) -> ReservedInstancesTerms:
+    """Return reserved instances of one type."""
     instance_type = get_text(entry, "instanceType")
     if "." not in instance_type:
         raise ValueError(
@@ -144,16 +128,8 @@ def parse_discount(value: Any) -> float:
     return number
 
 
-def price_rules(value: object) -> tuple[PriceRule, ...]:
-    """Return the rules of the price book, in order.
-
-    Raises:
-        ValueError: an entry cannot be read.
-    """
-    return tuple(read_entries(value, _KEYS, _read_rule))
-
-
-def _read_rule(entry: Mapping[str, object]) -> PriceRule:
+def read_rule(entry: Mapping[str, object]) -> PriceRule:
+    """Return a rule of the price book."""
     if ("price" in entry) is ("discountPercent" in entry):
         raise ValueError("price: set either price or discountPercent")
     kinds = get_names(entry, "capacityTypes", (ON_DEMAND, SPOT))

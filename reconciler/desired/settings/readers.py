@@ -303,23 +303,23 @@ def read_region(value: object) -> str:
 
 def read_price_rules(value: object) -> tuple[PriceRule, ...]:
     """Return the rules of the price book."""
-    from reconciler.desired.settings.billing import price_rules
+    from reconciler.desired.settings.billing import RULE_KEYS, read_rule
 
-    return price_rules(value)
+    return tuple(read_entries(value, RULE_KEYS, read_rule))
 
 
 def read_savings_plans(value: object) -> tuple[SavingsPlanTerms, ...]:
     """Return the savings plans."""
-    from reconciler.desired.settings.billing import savings_plans
+    from reconciler.desired.settings.billing import PLAN_KEYS, read_plan
 
-    return savings_plans(value)
+    return tuple(read_entries(value, PLAN_KEYS, read_plan))
 
 
 def read_reserved_instances(value: object) -> tuple[ReservedInstancesTerms, ...]:
     """Return the reserved instances."""
-    from reconciler.desired.settings.billing import reserved_instances
+    from reconciler.desired.settings.billing import RESERVED_KEYS, read_reserved
 
-    return reserved_instances(value)
+    return tuple(read_entries(value, RESERVED_KEYS, read_reserved))
 
 
 def read_discount(value: object) -> float:

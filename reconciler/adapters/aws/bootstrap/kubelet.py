@@ -14,7 +14,7 @@ from reconciler.adapters.aws.bootstrap.setup import Setup
 from reconciler.model.errors import UsageError
 from reconciler.model.json import JsonDict, JsonObject
 from reconciler.model.karpenter.instancetype import InstanceType
-from reconciler.model.resources import MILLI, PODS, parse_quantity
+from reconciler.model.resources import MILLI, PODS, is_quantity
 from reconciler.model.text.quoting import quote_value
 
 Value = int | float | str | bool
@@ -124,10 +124,10 @@ def resolve_reserved(kubelet: JsonObject, kind: InstanceType, *, expressions: bo
         values = kubelet.get(field) or {}
         known = {
             str(name): str(value)
-            if _is_quantity(str(value))
+            if is_quantity(str(value))
             else _evaluate_quantity(name, str(value), kind)
             for name, value in sorted(values.items())
-            if expressions or _is_quantity(str(value))
+            if expressions or is_quantity(str(value))
         }
         if known:
             rows.append((field, tuple(known.items())))
@@ -194,11 +194,3 @@ def _map_flag(name: str, values: JsonObject | None, sign: str) -> str:
         return ""
     text = ",".join(f"{key}{sign}{values[key]}" for key in sorted(values))
     return f'--{name}="{text}"'
-
-
-def _is_quantity(text: str) -> bool:
-    try:
-        parse_quantity(text)
-    except ValueError:
-        return False
-    return True
