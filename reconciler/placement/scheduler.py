@@ -45,7 +45,7 @@ from reconciler.placement.inputs import (
 )
 from reconciler.placement.nodes.claims import Order, unlaunched_targets
 from reconciler.placement.nodes.daemons import daemons
-from reconciler.placement.nodes.existing import Nodes, NodeUse, SchedulerMemory, Target
+from reconciler.placement.nodes.existing import Nodes, SchedulerMemory, Target
 from reconciler.placement.nodes.space import Demands
 from reconciler.placement.nodes.template import (
     PoolTemplate,
@@ -54,6 +54,7 @@ from reconciler.placement.nodes.template import (
     VolumeLimits,
     templates_of,
 )
+from reconciler.placement.nodes.use import NodeUse
 from reconciler.placement.packing.goal import Depth, Goal, PreferenceBudget
 from reconciler.placement.pods.cohort import Cohort, cohorts_of
 from reconciler.placement.pods.pending import invalid_rejection, without_invalid

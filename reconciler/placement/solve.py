@@ -25,13 +25,13 @@ from reconciler.placement.nodes.claims import (
     fit,
     record_pods,
 )
-from reconciler.placement.nodes.existing import NodeUse
 from reconciler.placement.nodes.space import Demands, Space
 from reconciler.placement.nodes.template import (
     PoolTemplate,
     RemainingLimits,
     Reservations,
 )
+from reconciler.placement.nodes.use import NodeUse
 from reconciler.placement.pods.cohort import Cohort, CohortStage, CohortView
 from reconciler.placement.pods.shape import Shape
 from reconciler.placement.topology.groups import Group

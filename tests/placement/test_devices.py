@@ -234,6 +234,20 @@ def test_pods_on_a_node_use_devices_before_their_claims_are_allocated() -> None:
     assert not placement.on_nodes
 
 
+def test_a_pod_joins_another_that_uses_all_devices_of_a_node_by_the_same_claim() -> None:
+    """It needs no free device there; one that also has a claim of its own does."""
+    on_node = a_claiming_pod("old-0", claims=["shared"], node="n-1")
+    world = [*a_node("n-1", cpu="16"), a_slice("n-1", gpus(1)), a_claim("shared"), on_node]
+
+    joined = _placed(*world, a_claiming_pod("app-0", claims=["shared"]))
+    apart = _placed(
+        *world, a_claim_template(), a_claiming_pod("app-0", "one-gpu", claims=["shared"])
+    )
+
+    assert dict(joined.on_nodes) == {"default/app-0": "n-1"}
+    assert not apart.on_nodes
+
+
 def test_a_node_that_has_not_joined_counts_with_the_devices_of_its_type() -> None:
     labels = {"node.kubernetes.io/instance-type": "g-one"}
 

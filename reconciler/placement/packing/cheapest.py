@@ -14,7 +14,7 @@ from math import frexp
 from reconciler.catalog.table import indices
 from reconciler.model.resources import NODES
 from reconciler.placement.nodes.claims import OpenClaim
-from reconciler.placement.nodes.existing import NodeUse
+from reconciler.placement.nodes.use import NodeUse
 from reconciler.placement.packing.filling import DraftNode, Filler
 from reconciler.placement.packing.goal import Depth, Effort, Goal
 from reconciler.placement.packing.greedy import (
