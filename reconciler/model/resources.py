@@ -55,7 +55,6 @@ _BINARY_RESOURCES: Final = (MEMORY, EPHEMERAL_STORAGE, "storage")
 HUGEPAGES: Final = "hugepages-"
 
 
-@lru_cache(maxsize=65536)
 def is_quantity(text: str) -> bool:
     """Return whether ``text`` is a Kubernetes quantity."""
     try:
@@ -65,6 +64,7 @@ def is_quantity(text: str) -> bool:
     return True
 
 
+@lru_cache(maxsize=65536)
 def parse_quantity(text: str) -> int:
     """Return a quantity in thousandths: ``"2"`` is 2000, ``"250m"`` 250, ``"1Ki"`` 1024000.
 
