@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from reconciler.catalog.table import iterate_members, union_of
+from reconciler.model.grouping import group_by
 from reconciler.model.kubernetes.cluster import PodDisruptionBudget, PodDisruptionBudgetStatus
 from reconciler.model.kubernetes.eviction import CoveredPods, count_covered, evictions_left
 from reconciler.model.kubernetes.pod import Pod
@@ -58,11 +59,8 @@ class CoveringBudgets:
         self, budgets: tuple[PodDisruptionBudget, ...], pods: Iterable[Pod]
     ) -> Mapping[int, CoveredPods]:
         """Return what counts of the pods for the budgets that select them, by their set."""
-        selected: dict[int, list[Pod]] = {}
-        for pod in pods:
-            if selecting := self._selecting_budgets(budgets, pod):
-                selected.setdefault(selecting, []).append(pod)
-        return {selecting: count_covered(own) for selecting, own in selected.items()}
+        by_budgets = group_by(pods, lambda pod: self._selecting_budgets(budgets, pod))
+        return {some: count_covered(own) for some, own in by_budgets.items() if some}
 
     def protecting_budgets(
         self, budgets: tuple[PodDisruptionBudget, ...], evicted: Iterable[Pod]
@@ -104,11 +102,5 @@ class CoveringBudgets:
         if budgets is not self._budgets:
             self._budgets, self._selecting, self._covered = budgets, {}, {}
             self._index = SelectorIndex(
-                [
-                    (
-                        (b.metadata.namespace or "default",),
-                        Selector.from_label_selector(b.spec.selector),
-                    )
-                    for b in budgets
-                ]
+                [((b.namespace,), Selector.from_label_selector(b.spec.selector)) for b in budgets]
             )

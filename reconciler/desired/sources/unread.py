@@ -113,14 +113,13 @@ def with_each_tool_once(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...
 
     Until then, a finding on a missing tool says only that it is missing.
     """
-    kept: list[Diagnostic] = []
-    lacking: dict[tuple[str, str, str], list[Diagnostic]] = {}
-    for one in findings:
-        if one.code in (_MISSING_TOOL, UNRENDERED):
-            lacking.setdefault((one.code, one.message, one.hint), []).append(one)
-        else:
-            kept.append(one)
-    return (*kept, *map(_lacking_tool, lacking.values()))
+    by_tool = group_by(findings, _lacking_key)
+    return (*by_tool.pop(None, ()), *map(_lacking_tool, by_tool.values()))
+
+
+def _lacking_key(one: Diagnostic) -> tuple[str, str, str] | None:
+    """Return what is equal for findings on the same missing tool, None for other findings."""
+    return (one.code, one.message, one.hint) if one.code in (_MISSING_TOOL, UNRENDERED) else None
 
 
 def _lacking_tool(found: Sequence[Diagnostic]) -> Diagnostic:

@@ -1,4 +1,4 @@
-"""Which of the pods to place a rule selects, found by label instead of pod by pod.
+"""Which of many pods a rule selects, found by label instead of pod by pod.
 
 A tenant may give each of its pods a rule of its own, so that there are as many rules as pods. Here,
 a rule costs a few operations on bit sets, however many pods there are.
