@@ -6,8 +6,6 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from reconciler.adapters.clock import SystemClock
-
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -204,4 +202,6 @@ class Environment:
 
 def clock_of(request: FleetRequest) -> Clock:
     """Return the machine's clock, set to ``--now`` if that is given."""
+    from reconciler.adapters.clock import SystemClock
+
     return SystemClock() if request.now is None else SystemClock(request.now)
