@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -201,10 +201,6 @@ def _describe_backtest(found: AdviceBacktest) -> str:
     )
 
 
-def _indented(rows: Iterable[Sequence[str]]) -> list[list[str]]:
-    return [[f"  {first}", *others] for first, *others in rows]
-
-
 def _workload_row(one: WorkloadAdvice) -> list[str]:
     return [
         format_dollars(one.per_month, signed=True),
@@ -238,7 +234,7 @@ def _table_section(
         return
     yield ""
     yield f"{title}:"
-    yield from table(_indented([header, *found[:most]]), align)
+    yield from table([[f"  {first}", *others] for first, *others in [header, *found[:most]]], align)
     if len(found) > most:
         more = format_count(len(found) - most, f"more {what}")
         yield f"{more}: see --top and -o json"

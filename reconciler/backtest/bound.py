@@ -43,7 +43,7 @@ def stretches(fleet: SimulatedFleet, stays: Iterable[Stay], end: datetime) -> It
     priced = [(at, "", None) for at in fleet.price_moments() if moments[0][0] < at < end]
     running: dict[str, Pod] = {}
     current, before = fleet.priced_at(moments[0][0]), moments[0][0]
-    for at, key, pod in merge(priced, moments, key=_moment_time):
+    for at, key, pod in merge(priced, moments, key=lambda moment: moment[0]):
         if at > before and running:
             yield Stretch(current, running, (at - before) / _HOUR)
         before = at
@@ -85,10 +85,6 @@ def launchable_types(fleet: SimulatedFleet) -> PoolTypes:
 def cluster_without_nodes(fleet: SimulatedFleet) -> ClusterState:
     """Return a cluster with only the fleet's DaemonSets."""
     return cluster_state(Snapshot(daemon_sets=fleet.workloads.daemon_sets))
-
-
-def _moment_time(moment: tuple[datetime, str, Pod | None]) -> datetime:
-    return moment[0]
 
 
 def _pod_changes(

@@ -258,10 +258,6 @@ def _hash_int64(value: int) -> int:
     return _fnv((value & _MASK).to_bytes(8, "little"))
 
 
-def _hash_quantity(value: str | int) -> int:
-    return _hash_text(format_quantity(value))
-
-
 def _hash_texts(value: Mapping[str, str]) -> int:
     total = 0
     for key, text in value.items():
@@ -388,7 +384,7 @@ _BLOCK_DEVICE: Final = _struct_hasher(
     _Field("snapshotID", "SnapshotID", _hash_text),
     _Field("throughput", "Throughput", _hash_int64),
     _Field("volumeInitializationRate", "VolumeInitializationRate", _hash_int32),
-    _Field("volumeSize", "VolumeSize", _hash_quantity),
+    _Field("volumeSize", "VolumeSize", lambda value: _hash_text(format_quantity(value))),
     _Field("volumeType", "VolumeType", _hash_text),
 )
 _BLOCK_DEVICE_MAPPING: Final = _struct_hasher(

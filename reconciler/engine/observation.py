@@ -238,11 +238,6 @@ def marked_claims(commands: Iterable[RunningCommand]) -> set[str]:
     return {name for c in commands if c.is_under_way and c.removes_nodes for name in c.node_claims}
 
 
-def _private_names(instances: Iterable[Instance]) -> dict[str, str]:
-    """Return the private DNS names of instances by their ids."""
-    return {i.id: i.private_dns_name for i in instances if i.private_dns_name}
-
-
 def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observed:
     """Observe EC2, then the cluster, and update the recorded claims.
 
@@ -261,7 +256,7 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observed:
     observed = world.cluster.observe(claims, instances)
     matched = identify_nodes(
         observed,
-        _private_names(instances),
+        {i.id: i.private_dns_name for i in instances if i.private_dns_name},
         world.correct_nodes,
     )
     seen = matched.snapshot

@@ -190,7 +190,7 @@ def _expand(
     """Return the files of a folder with those that its sources and ``templates`` make."""
     files, refused = expanded_folder(path, given.files, given.refused, wanted)
     _expect_one_overlay(path, refused)
-    unlisted = _unlisted_files(refused)
+    unlisted = {f.place.file for f in refused if f.code == UNLISTED and f.place is not None}
     if takes_disabled:
         files = [*files, *(f for f in given.files if f.path in unlisted)]
         refused = [_taken_over(f) if f.code == UNLISTED else f for f in refused]
@@ -223,10 +223,6 @@ def _read_objects(
         elif findings:
             other_files.add(file.path)
     return items, unread, other_files
-
-
-def _unlisted_files(refused: Iterable[Diagnostic]) -> set[str]:
-    return {f.place.file for f in refused if f.code == UNLISTED and f.place is not None}
 
 
 def _likely_cause(findings: Sequence[Diagnostic]) -> Diagnostic | None:

@@ -53,17 +53,13 @@ class NodeRow:
         return 0 if self.usage is None else self.usage.pods
 
 
-def _created_at(row: NodeRow) -> datetime:
-    return row.claim.metadata.creation_timestamp or datetime.max.replace(tzinfo=UTC)
-
-
 SORTS: Final[Mapping[str, Callable[[NodeRow], object]]] = {
     "name": lambda row: row.name,
     "price": lambda row: -(row.price or 0.0),
     "cpu": lambda row: -row.share("cpu"),
     "memory": lambda row: -row.share("memory"),
     "pods": lambda row: -row.pods,
-    "age": _created_at,
+    "age": lambda row: row.claim.metadata.creation_timestamp or datetime.max.replace(tzinfo=UTC),
 }
 """Name of an order → its key; names are sorted alphabetically, all others in descending order."""
 

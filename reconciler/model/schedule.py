@@ -191,7 +191,7 @@ class _Searched:
     def hit_after(self, moment: datetime) -> datetime | None:
         """Return the first hit after ``moment``, None if it is not known."""
         found = self._found
-        at = bisect_right(found, moment, key=_start_of)
+        at = bisect_right(found, moment, key=lambda searched: searched[0])
         return next(
             (hit for start, hit in found[max(at - 1, 0) : at] if start <= moment < hit), None
         )
@@ -201,10 +201,6 @@ class _Searched:
         if len(self._found) >= _SEARCHED_MAX:
             self._found = []
         insort(self._found, (moment, hit))
-
-
-def _start_of(searched: tuple[datetime, datetime]) -> datetime:
-    return searched[0]
 
 
 @lru_cache(maxsize=_SCHEDULES_MAX)

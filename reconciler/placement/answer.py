@@ -237,7 +237,7 @@ def build_placement(
             kind = deferred if cohort in placement_pass.deferred else unschedulable
             kind |= {pod.key: reasons for pod in cohort.pods[cohort.waiting_from :]}
     placed = (
-        _cohort_by_placed_pod(cohorts)
+        {pod.key: cohort for cohort in cohorts for pod in cohort.pods[: cohort.waiting_from]}
         if placement_pass.steps_taken or attempt.without_preferences
         else {}
     )
@@ -304,10 +304,6 @@ def _uninitialized_targets(placement_pass: PlacementPass) -> frozenset[str]:
         if not rows[index].is_initialized
         for pod in pods
     )
-
-
-def _cohort_by_placed_pod(cohorts: Sequence[Cohort]) -> dict[str, Cohort]:
-    return {pod.key: cohort for cohort in cohorts for pod in cohort.pods[: cohort.waiting_from]}
 
 
 def _ignored_preferences(

@@ -10,7 +10,6 @@ from typing import Final, Protocol
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, Router
@@ -177,12 +176,11 @@ class _LabelledMetrics(Collector):
                 if merged is None:
                     merged = Metric(family.name, family.documentation, family.type, family.unit)
                     families[family.name] = merged
-                merged.samples += [_with_fleet_label(sample, name) for sample in family.samples]
+                merged.samples += [
+                    sample._replace(labels={LABEL: name, **sample.labels})
+                    for sample in family.samples
+                ]
         yield from families.values()
-
-
-def _with_fleet_label(sample: Sample, fleet: str) -> Sample:
-    return sample._replace(labels={LABEL: fleet, **sample.labels})
 
 
 def _count_unready(rows: Sequence[FleetRow], ready: ProbeResult) -> ProbeResult:

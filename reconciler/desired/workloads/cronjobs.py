@@ -262,12 +262,7 @@ def _totals(
 def without_cron_pods(pods: Iterable[Pod], crons: Collection[CronJob]) -> tuple[Pod, ...]:
     """Return the pods that are not those of a Job of the CronJobs."""
     keys = {cron.key for cron in crons}
-    return tuple(pod for pod in pods if not _is_of_cron_job(pod, keys))
-
-
-def _is_of_cron_job(pod: Pod, keys: Collection[str]) -> bool:
-    """Return whether the pod is one of a Job of a CronJob."""
-    return _cron_job_of(pod) in keys
+    return tuple(pod for pod in pods if _cron_job_of(pod) not in keys)
 
 
 def _cron_job_of(pod: Pod) -> str:

@@ -332,7 +332,7 @@ class MostWastefulSets:
 
 def _search(work: DisruptionPass) -> Search | None:
     """Return the search over the nodes with thorough consolidation, None without such nodes."""
-    if not _uses_thorough_search(work):
+    if not any(work.search_of(name) is ConsolidationSearch.THOROUGH for name in work.pools):
         return None
     free = _free_candidates(work, ConsolidationSearch.THOROUGH)
     return Search(free, work) if free else None
@@ -351,7 +351,3 @@ def _free_candidates(work: DisruptionPass, search: ConsolidationSearch) -> list[
         and retry_hold([candidate], work.now) is None
         and not work.simulation.strands(candidate)
     ]
-
-
-def _uses_thorough_search(work: DisruptionPass) -> bool:
-    return any(work.search_of(name) is ConsolidationSearch.THOROUGH for name in work.pools)

@@ -65,7 +65,7 @@ def escape_invisible(text: str) -> str:
 
     Newlines stay.
     """
-    return DECEPTIVE.sub(_escape_match, text)
+    return DECEPTIVE.sub(lambda match: _escape(match[0]), text)
 
 
 def encodable(path: str) -> str:
@@ -108,10 +108,6 @@ def _last_character_escaper(offset: int) -> Callable[[re.Match[str]], str]:
         return match[0] if match.end() <= offset else f"{match[0][:-1]}{_escape(match[0][-1])}"
 
     return escape_last
-
-
-def _escape_match(match: re.Match[str]) -> str:
-    return _escape(match[0])
 
 
 def _escape(character: str) -> str:

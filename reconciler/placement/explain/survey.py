@@ -6,7 +6,7 @@ and which filter excluded the types of each NodePool.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from reconciler.catalog.table import OfferingClass, TypeTable
@@ -148,7 +148,7 @@ def claim_filters(
     mask = table.types_meeting({})
     steps: list[tuple[str, int]] = [("catalog", len(table))]
     for source, items in (("NodePool", space.requirements), ("pods", requirements)):
-        for wanted in _sorted_requirements(items):
+        for wanted in (items[key] for key in sorted(items) if key != INSTANCE_TYPE):
             left = mask & table.types_matching(wanted)
             if left != mask:
                 steps.append((f"{source}: {wanted}", left.bit_count()))
@@ -162,7 +162,3 @@ def claim_filters(
     if total != fits.bit_count():
         steps.append(("offerings, DaemonSets and limits", total))
     return tuple(steps)
-
-
-def _sorted_requirements(items: Mapping[str, Requirement]) -> Iterable[Requirement]:
-    return (items[key] for key in sorted(items) if key != INSTANCE_TYPE)

@@ -7,7 +7,6 @@ that reach it, and the other types follow: the type that is cheapest now decides
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from reconciler.placement.devices.hosts import DeviceLoad, DeviceProfile
@@ -96,7 +95,9 @@ def fit_on_network(
     states: dict[DeviceProfile, DeviceState] = {}
     taken: dict[DeviceProfile, DeviceState] = {}
     places: dict[str, tuple[Reach, ...] | None] = {}
-    for profile in _cheapest_first(load.profiles(types & space.mask), space, types):
+    for profile in sorted(
+        load.profiles(types & space.mask), key=lambda p: space.cheapest_price(p.mask & types)
+    ):
         state, mine = load.state(profile), share.by_profile.get(profile) if share else None
         if state is None or not profile.mask & types & space.mask:
             continue
@@ -139,12 +140,6 @@ def _reaching_shared(
             return None
         space = after
     return space
-
-
-def _cheapest_first(
-    profiles: Iterable[DeviceProfile], space: Space, types: int
-) -> list[DeviceProfile]:
-    return sorted(profiles, key=lambda p: space.cheapest_price(p.mask & types))
 
 
 def _add_places(

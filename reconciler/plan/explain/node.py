@@ -100,7 +100,7 @@ def explain_node_in_detail(answer: Explanation, facts: Facts, plan: Plan) -> Exp
         *lines,
         *others,
         *memory,
-        *_format_budgets(node, plan),
+        *format_budgets(b for b in plan.budgets if b.node_pool == node.node_pool),
     )
     return replace(answer, verdict=verdict, facts=answers)
 
@@ -235,7 +235,3 @@ def _format_postponement(node: StateNode, plan: Plan) -> str | None:
         ids = format_list([command.id for command in voluntary])
         return f"other commands of this plan come first: {ids}; the next pass considers it again"
     return None
-
-
-def _format_budgets(node: StateNode, plan: Plan) -> list[str]:
-    return format_budgets(b for b in plan.budgets if b.node_pool == node.node_pool)

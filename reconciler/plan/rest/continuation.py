@@ -432,7 +432,7 @@ def _transition(
     gone = _removed_names(cluster, answer.commands)
     waiting = [c for c in rest.facts.cluster.unlaunched if not c.is_deleting and c.name not in gone]
     planned, placed_on = _planned_launches(answer, static, cluster)
-    rebooted = _rebooted_names(answer.commands)
+    rebooted = frozenset(n for c in answer.commands if not c.removes_nodes for n in c.nodes)
     done = rest.at
     if planned or waiting:
         done += LAUNCH
@@ -454,10 +454,6 @@ def _has_effect(moves: FleetTransition, cluster: ClusterState, at: datetime) -> 
         return True
     places_pods = any(pod.key in moves.placed_on for pod in cluster.pending)
     return places_pods or has_more_important_pending(cluster) or _finishes_draining(cluster, at)
-
-
-def _rebooted_names(commands: Iterable[Command]) -> frozenset[str]:
-    return frozenset(n for c in commands if not c.removes_nodes for n in c.nodes)
 
 
 def _removed_names(cluster: ClusterState, commands: Iterable[Command]) -> frozenset[str]:

@@ -114,8 +114,9 @@ class InstantLauncher:
         """Return the node that a planned NodeClaim becomes."""
         kinds = planned.types[:TYPES_MAX]
         named = requirement(INSTANCE_TYPE, "In", [kind.name for kind in kinds])
-        kind, offering = _choice_or_expected(
-            planned.requirements.with_requirements([named]), planned.requests, kinds, planned.launch
+        kind, offering = (
+            _first_choice(planned.requirements.with_requirements([named]), planned.requests, kinds)
+            or planned.launch
         )
         template = planned.node_pool.spec.template
         claim = NodeClaim(
@@ -260,15 +261,6 @@ def _registered_node(claim: NodeClaim) -> Node:
         spec=NodeSpec(provider_id=claim.status.provider_id, taints=claim.spec.taints),
         status=NodeStatus(capacity=claim.status.capacity, allocatable=claim.status.allocatable),
     )
-
-
-def _choice_or_expected(
-    requirements: Requirements,
-    requests: Resources,
-    kinds: Iterable[InstanceType],
-    expected: tuple[InstanceType, Offering],
-) -> tuple[InstanceType, Offering]:
-    return _first_choice(requirements, requests, kinds) or expected
 
 
 def _first_choice(

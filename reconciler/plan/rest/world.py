@@ -299,7 +299,9 @@ def _cluster_after(
     found = bind_pods(cluster, nodes, queue, chance.seed, binder)
     ended |= {key for key, pod in found.preempted.items() if not pod.is_reschedulable}
     changed = _changed_pods((*displaced, *cluster.pending), found, now)
-    arriving = _by_node(changed.values())
+    arriving = group_pairs(
+        (pod.spec.node_name, pod) for pod in changed.values() if pod.spec.node_name
+    )
     kept = (changed.get(pod.key, pod) for pod in cluster.pods if pod.key not in ended)
     fresh_pods = chain.from_iterable(node.pods for node in fresh)
     pods = Pods.index_after((*kept, *fresh_pods), Pods.from_tuple(cluster.pods))
@@ -340,10 +342,6 @@ def _changed_pods(moving: Iterable[Pod], found: BoundPods, now: datetime) -> dic
         key: _running_pod(pod, found.nodes[key], now) if key in found.nodes else pod
         for key, pod in {pod.key: pod for pod in (*moving, *again)}.items()
     }
-
-
-def _by_node(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:
-    return group_pairs((pod.spec.node_name, pod) for pod in pods if pod.spec.node_name)
 
 
 def _csi_nodes_after(
