@@ -3,7 +3,7 @@
 A command is a module of ``cli/commands`` with three functions:
 
     def add_arguments(parser: argparse.ArgumentParser) -> None
-        declares its arguments;
+        declares its arguments: ``partial(add_options, Request)`` if the fields of the request do;
     def request_of(args: argparse.Namespace) -> Request
         reads them into a frozen request; the only function that uses the arguments. Where each
         field has the name of an argument, it is ``partial(inputs.request_from, Request)``;

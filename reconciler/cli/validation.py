@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
+from reconciler.cli.parser.options import switch
 from reconciler.model.text.urls import without_secrets
 from reconciler.model.text.visible import Painted, one_line
 from reconciler.notifications.stream import has_colour
@@ -31,7 +32,9 @@ class ValidateRequest:
     path: str
     settings: tuple[str, ...]
     output: str
-    fix: bool = False
+    fix: bool = switch(
+        "--fix", "rewrite older spellings in the files, and keep comments and layout"
+    )
     manifests: tuple[str, ...] = ()
     is_instead: bool = False
     allow_empty: bool = False

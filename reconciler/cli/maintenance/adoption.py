@@ -11,6 +11,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reconciler.cli.parser.options import switch
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -21,17 +23,19 @@ if TYPE_CHECKING:
     from reconciler.observed.snapshot import Snapshot
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptionRequest:
-    """Which fleet adopts nodes, and whether it is done (``is_confirmed``) or only shown.
-
-    ``is_karpenter_gone`` is the user's statement that Karpenter is scaled to zero.
-    """
+    """Which fleet adopts nodes, and whether it is done (``is_confirmed``) or only shown."""
 
     fleet: FleetRequest
     output: str
-    is_confirmed: bool
-    is_karpenter_gone: bool
+    is_confirmed: bool = switch(
+        "--yes", "apply the changes: record the NodeClaims and tag the instances"
+    )
+    is_karpenter_gone: bool = switch(
+        "--karpenter-is-gone",
+        "confirm that Karpenter is scaled to zero (needed without --snapshot)",
+    )
 
 
 def run(request: AdoptionRequest) -> int:

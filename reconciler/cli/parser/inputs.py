@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from reconciler.assembly.inputs.folder import fleet_folder
@@ -17,6 +18,15 @@ from reconciler.assembly.inputs.request import (
     SweepRequest,
 )
 from reconciler.assembly.inputs.timings import read_time
+from reconciler.cli.parser.options import (
+    Groups,
+    RequestField,
+    declare,
+    flag_of,
+    option,
+    part,
+    repeated,
+)
 from reconciler.model.errors import UsageError
 from reconciler.model.text.quoting import quote_value
 
@@ -28,127 +38,67 @@ _FLEET: Final = "fleet"
 _INPUTS: Final = "inputs"
 _SETTINGS: Final = "settings"
 
-_Flag = tuple[str, str, str, dict[str, Any]]
-
-_FLAGS: Final[tuple[_Flag, ...]] = (
-    (_FLEET, "repo", "--repo", {"metavar": "URL", "help": "read a remote repository, no checkout"}),
-    (
-        _FLEET,
-        "ref",
-        "--ref",
-        {"metavar": "REF", "help": "commit, branch or tag (default: the working tree)"},
+_SHARED: Final = {
+    "repo": option("--repo", "URL", "read a remote repository, no checkout", group=_FLEET),
+    "ref": option(
+        "--ref", "REF", "commit, branch or tag (default: the working tree)", group=_FLEET
     ),
-    (
-        _FLEET,
-        "below",
-        "--path",
-        {"dest": "below", "metavar": "DIR", "help": "fleet folder within the repository"},
-    ),
-    (
-        _FLEET,
-        "manifests",
+    "below": option("--path", "DIR", "fleet folder within the repository", group=_FLEET),
+    "manifests": repeated(
         "-f",
-        {
-            "action": "append",
-            "default": [],
-            "dest": "manifests",
-            "metavar": "FILE",
-            "help": "rendered manifests or `terraform show -json` (- for stdin), added to the "
-            "files of PATH, or read alone without PATH (repeatable)",
-        },
+        "FILE",
+        "rendered manifests or `terraform show -json` (- for stdin), added to the files of PATH, "
+        "or read alone without PATH (repeatable)",
+        group=_FLEET,
     ),
-    (
-        _INPUTS,
-        "base",
-        "--base",
-        {"metavar": "REF", "help": "show what changes compared with this commit"},
-    ),
-    (
-        _INPUTS,
-        "snapshot",
+    "base": option("--base", "REF", "show what changes compared with this commit", group=_INPUTS),
+    "snapshot": option(
         "--snapshot",
-        {
-            "metavar": "PLACE",
-            "help": "cluster objects from `reconciler snapshot` or `kubectl get … -o json`: a "
-            "file, - for stdin, s3://BUCKET/KEY, https://HOST/PATH, or git:REF:PATH",
-        },
+        "PLACE",
+        "cluster objects from `reconciler snapshot` or `kubectl get … -o json`: a file, - for "
+        "stdin, s3://BUCKET/KEY, https://HOST/PATH, or git:REF:PATH",
+        group=_INPUTS,
     ),
-    (
-        _INPUTS,
-        "snapshot_max_age",
+    "snapshot_max_age": option(
         "--snapshot-max-age",
-        {
-            "metavar": "DURATION",
-            "help": "warn if the snapshot is older than this (default: 24h)",
-        },
+        "DURATION",
+        "warn if the snapshot is older than this (default: 24h)",
+        group=_INPUTS,
     ),
-    (
-        _INPUTS,
-        "catalog",
+    "catalog": option(
         "--catalog",
-        {
-            "metavar": "FILE",
-            "help": "catalog of instance types (default: the bundled AWS catalog)",
-        },
+        "FILE",
+        "catalog of instance types (default: the bundled AWS catalog)",
+        group=_INPUTS,
     ),
-    (
-        _INPUTS,
-        "replicas",
+    "replicas": option(
         "--replicas",
-        {
-            "metavar": "NUMBER",
-            "default": "present",
-            "help": "replicas of scaled workloads: present (without a cluster, the minimum), min, "
-            "max, or N%% of the range between them (default: present)",
-        },
+        "NUMBER",
+        "replicas of scaled workloads: present (without a cluster, the minimum), min, max, or N%% "
+        "of the range between them (default: present)",
+        group=_INPUTS,
     ),
-    (
-        _INPUTS,
-        "now",
-        "--now",
-        {"metavar": "TIME", "help": "current time in RFC 3339 (default: the system clock)"},
+    "now": option(
+        "--now", "TIME", "current time in RFC 3339 (default: the system clock)", group=_INPUTS
     ),
-    (
-        _SETTINGS,
-        "state",
-        "--state",
-        {"metavar": "DIR|URL", "help": "state directory or database URL"},
+    "state": option("--state", "DIR|URL", "state directory or database URL", group=_SETTINGS),
+    "settings": repeated(
+        "--set", "KEY=VALUE", "override a setting of reconciler.yaml (repeatable)", group=_SETTINGS
     ),
-    (
-        _SETTINGS,
-        "settings",
-        "--set",
-        {
-            "action": "append",
-            "default": [],
-            "dest": "settings",
-            "metavar": "KEY=VALUE",
-            "help": "override a setting of reconciler.yaml (repeatable)",
-        },
-    ),
-    (
-        _SETTINGS,
-        "config",
+    "config": option(
         "--config",
-        {
-            "metavar": "FILE",
-            "help": "operator settings, in a file outside the repository "
-            "(default: $RECONCILER_CONFIG)",
-        },
+        "FILE",
+        "operator settings, in a file outside the repository (default: $RECONCILER_CONFIG)",
+        group=_SETTINGS,
     ),
-    (
-        _SETTINGS,
-        "allow_removal",
+    "allow_removal": repeated(
         "--allow-removal",
-        {
-            "action": "append",
-            "default": [],
-            "metavar": "NAME",
-            "help": "allow this NodePool to be removed if it is no longer in git (repeatable)",
-        },
+        "NAME",
+        "allow this NodePool to be removed if it is no longer in git (repeatable)",
+        group=_SETTINGS,
     ),
-)
-"""Group, destination, flag and declaration of each shared flag, in the order of the help."""
+}
+"""Destination of each shared flag → its declaration, in the order of the help."""
 
 PLANNING: Final = (
     *("repo", "ref", "below", "manifests", "base", "snapshot", "snapshot_max_age", "catalog"),
@@ -191,15 +141,20 @@ def add_paths(parser: argparse.ArgumentParser) -> None:
 
 def add_flags(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
     """Declare the shared flags with these destinations, grouped as the help shows them."""
-    groups: dict[str, Any] = {}
-    for group, name, flag, declaration in _FLAGS:
+    groups: Groups = {}
+    for name, shared in _SHARED.items():
         if name in names:
-            if group not in groups:
-                groups[group] = parser.add_argument_group(group)
-            groups[group].add_argument(flag, **declaration)
+            declare(parser, name, shared, groups)
 
 
-def add_output(parser: argparse.ArgumentParser, *formats: str, more: Sequence[str] = ()) -> None:
+def of_fleet(names: Sequence[str]) -> RequestField:
+    """Return a field with the fleet: its folder, and the shared flags with these destinations."""
+    return part(add_path, partial(add_flags, names=names))
+
+
+def add_output(
+    parser: argparse.ArgumentParser, formats: Sequence[str] = (), more: Sequence[str] = ()
+) -> None:
     """Declare the output format: text by default, JSON, YAML and pages everywhere.
 
     ``formats`` precede those in the help, and ``more`` follow them.
@@ -308,7 +263,7 @@ def request_from(kind: type[_Request], args: argparse.Namespace, **given: object
         value = getattr(args, name, None)
         if value is not None:
             read = _READERS.get(declared.partition("[")[0])
-            values[name] = value if read is None else read(value, f"--{name.replace('_', '-')}")
+            values[name] = value if read is None else read(value, flag_of(field))
         elif field.default is MISSING and field.default_factory is MISSING:
             values[name] = None
     return kind(**values)
@@ -370,7 +325,7 @@ def fleet_request(args: argparse.Namespace, path: str | None) -> FleetRequest:
         args,
         path=path if repo is not None else fleet_folder(path, below),
         settings=_settings_of(args),
-        replicas_percent=_replicas_percent(getattr(args, "replicas", "present")),
+        replicas_percent=_replicas_percent(getattr(args, "replicas", None) or "present"),
         is_instead=bool(manifests) and path is None and repo is None and below is None,
         cost_by=str(getattr(args, "cost_by", None) or ""),
         durations=tuple(map(_duration_of, getattr(args, "duration", ()))),

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from reconciler import exitcode
 from reconciler.adapters.writing import write_file
 from reconciler.assembly.inputs.request import SNAPSHOT_MAX_AGE, FleetRequest
 from reconciler.assembly.inputs.timings import Timings, current_time
 from reconciler.cli.output.findings import render_github
+from reconciler.cli.parser.options import argument, option, repeated
 from reconciler.cli.pullrequest.failure import (
     FailureReason,
     PlanFailure,
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from reconciler.model.decision.policy import Policy
     from reconciler.plan.make.inputs import Inputs
     from reconciler.plan.value.plan import Plan
+
+
+_OUT: Final = "reconciler-plans"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,25 +63,43 @@ class Review:
     policies: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewRequest:
-    """The fleets to plan, none for all of the repository; ``base`` is None for the job's own.
+    """The fleets to plan, none for all of the repository; ``base`` is None for the job's own."""
 
-    ``out`` is the folder for the files of the plans. ``trace`` is a file with a workload that is
-    replayed with and without the change of each fleet that the base has.
-    """
-
-    fleets: tuple[str, ...]
-    base: str | None
-    snapshot: str | None
-    out: str
-    settings: tuple[str, ...]
-    policies: tuple[str, ...]
-    fail_on: frozenset[str]
-    jobs: int
+    fleets: tuple[str, ...] = argument(
+        "FLEET", "fleet folder (default: every folder with a reconciler.yaml)", nargs="*"
+    )
+    base: str | None = option(
+        "--base", "REF", "commit to compare with (default: the base of the CI job)"
+    )
+    snapshot: str | None = option("--snapshot", "PLACE", "objects of the cluster, as for `plan`")
+    snapshot_max_age: timedelta = option(
+        "--snapshot-max-age",
+        "DURATION",
+        "warn if the snapshot is older than this (default: 24h)",
+        default=SNAPSHOT_MAX_AGE,
+    )
+    trace: str | None = option(
+        "--trace",
+        "FILE",
+        "replay this workload with and without the change of each fleet, as for `plan`",
+    )
+    out: str = option("--out", "DIR", f"folder for the plans (default: {_OUT})", default=_OUT)
+    policies: tuple[str, ...] = repeated("--policy", "FILE", "policies of the operator")
+    fail_on: frozenset[str] = repeated(
+        "--fail-on",
+        "WHAT",
+        "when to exit with 3, as in `plan --fail-on` (repeatable)",
+        default=frozenset(),
+    )
+    settings: tuple[str, ...] = repeated(
+        "--set", "KEY=VALUE", "override a setting of reconciler.yaml (repeatable)"
+    )
+    jobs: int = option(
+        "--jobs", "N", "fleets at a time (default: the number of processors)", type=int, default=0
+    )
     is_github: bool
-    snapshot_max_age: timedelta = SNAPSHOT_MAX_AGE
-    trace: str | None = None
 
 
 def review(change: FleetChange, stem: str, options: ReviewRequest) -> Review:

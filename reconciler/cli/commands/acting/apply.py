@@ -13,12 +13,15 @@ import os
 import sys
 from collections import Counter
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
 from reconciler.adapters.database.location import may_exist
 from reconciler.assembly.inputs import watching
 from reconciler.assembly.mandate import Approval, mandate_of
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options, option, part, switch
 from reconciler.exitcode import DONE, FAILED
 from reconciler.model.errors import InvalidFleetError, StalePlanError, UnreadableError, UsageError
 from reconciler.model.text.counting import format_count
@@ -30,7 +33,7 @@ from reconciler.notifications.stream import has_colour, render_for_terminal
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
     from reconciler.assembly.assembly import Assembly
     from reconciler.assembly.inputs.request import FleetRequest
@@ -41,27 +44,7 @@ if TYPE_CHECKING:
     from reconciler.ports.progress import Notifier
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyRequest:
-    """The fleet to change, what was approved before, and how long it may take.
-
-    ``plan_file`` is a saved plan, None to plan now. ``is_approved`` is the flag
-    ``--auto-approve``. ``interval`` is the time between two passes. ``is_simulated`` is whether
-    EC2 and the cluster are simulated.
-    """
-
-    fleet: FleetRequest
-    plan_file: str | None
-    is_approved: bool
-    timeout: timedelta
-    interval: timedelta
-    is_quiet: bool
-    output: str
-    is_simulated: bool = False
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the plan, the fleet and the timeout."""
+def _add_words(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "words",
         nargs="*",
@@ -69,40 +52,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="file of a saved plan (- for stdin); fleet folder (default: this one, or the nearest "
         "above with a reconciler.yaml)",
     )
-    parser.add_argument("--plan", metavar="FILE", help="apply a plan saved with `plan --out FILE`")
-    parser.add_argument(
-        "--auto-approve",
-        dest="is_approved",
-        action="store_true",
-        help="apply without asking (a saved plan is never asked for)",
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyRequest:
+    """The fleet to change, what was approved before, and how long it may take."""
+
+    fleet: FleetRequest = part(_add_words, partial(inputs.add_flags, names=inputs.ACTING))
+    plan_file: str | None = option("--plan", "FILE", "apply a plan saved with `plan --out FILE`")
+    is_approved: bool = switch(
+        "--auto-approve", "apply without asking (a saved plan is never asked for)"
     )
-    parser.add_argument(
-        "--simulated",
-        dest="is_simulated",
-        action="store_true",
-        help="act on a simulated EC2 and cluster; nothing is launched in AWS",
+    is_simulated: bool = switch(
+        "--simulated", "act on a simulated EC2 and cluster; nothing is launched in AWS"
     )
-    parser.add_argument(
+    timeout: timedelta = option(
         "--timeout",
-        default="30m",
-        metavar="DURATION",
-        help="give up after this long (default: 30m)",
+        "DURATION",
+        "give up after this long (default: 30m)",
+        default=timedelta(minutes=30),
     )
-    parser.add_argument(
+    interval: timedelta = option(
         "--interval",
-        default="1s",
-        metavar="DURATION",
-        help="time between two reconcile passes while work is in progress (default: 1s)",
+        "DURATION",
+        "time between two reconcile passes while work is in progress (default: 1s)",
+        default=timedelta(seconds=1),
     )
-    parser.add_argument(
-        "-q",
-        "--quiet",
-        dest="is_quiet",
-        action="store_true",
-        help="print only the summary, and the plan if it must be approved",
+    is_quiet: bool = switch(
+        "--quiet", "print only the summary, and the plan if it must be approved", short="-q"
     )
-    inputs.add_output(parser)
-    inputs.add_flags(parser, inputs.ACTING)
+    output: str = part(inputs.add_output)
+
+
+add_arguments = partial(add_options, ApplyRequest)
 
 
 def request_of(args: argparse.Namespace) -> ApplyRequest:
@@ -113,7 +95,7 @@ def request_of(args: argparse.Namespace) -> ApplyRequest:
     """
     from reconciler.assembly.inputs.planfile import is_plan_file
 
-    files = [] if args.plan else [word for word in args.words if is_plan_file(word)][:1]
+    files = [] if args.plan_file else [word for word in args.words if is_plan_file(word)][:1]
     folders = [word for word in args.words if word not in files]
     if len(folders) > 1:
         raise UsageError(
@@ -125,7 +107,7 @@ def request_of(args: argparse.Namespace) -> ApplyRequest:
         ApplyRequest,
         args,
         fleet=inputs.fleet_request(args, folders[0] if folders else None),
-        plan_file=args.plan or (files[0] if files else None),
+        plan_file=args.plan_file or (files[0] if files else None),
     )
 
 

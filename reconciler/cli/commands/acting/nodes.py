@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
 from reconciler.assembly.inputs import records, watching
 from reconciler.assembly.mandate import tags_of
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options, option, switch
 from reconciler.model.errors import LeaseHeldError, UsageError
 from reconciler.model.text.nearest import did_you_mean
 from reconciler.notifications.log import TerminalNotifier
@@ -23,7 +25,6 @@ from reconciler.ports.journal import Outcome, Verb
 
 if TYPE_CHECKING:
     import argparse
-    from datetime import timedelta
 
     from reconciler.assembly.inputs.records import RecordedFleet
     from reconciler.assembly.inputs.request import FleetRequest, StateRequest
@@ -40,7 +41,7 @@ _VERBS: Final = {
 """The verb of each command."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRequest:
     """The operation (a ``Verb``), its node, and how long it may take at once."""
 
@@ -48,40 +49,32 @@ class NodeRequest:
     fleet: FleetRequest
     verb: str
     name: str
-    reason: str
-    is_dry_run: bool
-    timeout: timedelta
+    is_dry_run: bool = switch("--dry-run", "show what would be done; change nothing")
+    reason: str = option("--reason", "TEXT", "why, for the history", default="")
+    timeout: timedelta = option(
+        "--timeout",
+        "DURATION",
+        "without a daemon: give up after this long; the next `apply` or `run` continues it "
+        "(default: 30m)",
+        default=timedelta(minutes=30),
+    )
 
 
 def add_arguments(parser: argparse.ArgumentParser, what: str = "node") -> None:
     """Declare the node and how the request is made."""
     parser.add_argument("name", metavar="NAME", help=f"name of the {what}")
     inputs.add_path(parser)
-    add = parser.add_argument
-    add("--dry-run", action="store_true", help="show what would be done; change nothing")
-    add("--reason", default="", metavar="TEXT", help="why, for the history")
-    add(
-        "--timeout",
-        default="30m",
-        metavar="DURATION",
-        help=(
-            "without a daemon: give up after this long; the next `apply` or `run` continues it "
-            "(default: 30m)"
-        ),
-    )
+    add_options(NodeRequest, parser)
     inputs.add_flags(parser, inputs.ACTING)
 
 
 def request_of(args: argparse.Namespace) -> NodeRequest:
     """Return the request in the arguments."""
-    return NodeRequest(
-        inputs.state_request(args, args.path),
-        inputs.fleet_request(args, args.path),
-        _VERBS[args.command],
-        args.name,
-        args.reason,
-        args.dry_run,
-        inputs.read_duration(args.timeout, "--timeout"),
+    return inputs.request_from(
+        NodeRequest,
+        args,
+        state=inputs.state_request(args, args.path),
+        verb=_VERBS[args.command],
     )
 
 

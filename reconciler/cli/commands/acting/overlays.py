@@ -10,10 +10,11 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.clock import SystemClock
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options, option, part, switch
 from reconciler.exitcode import DONE, FAILED
 from reconciler.model.errors import UsageError
 from reconciler.model.text.visible import one_line
@@ -30,7 +31,12 @@ if TYPE_CHECKING:
     from reconciler.cli.maintenance.overlays import FleetOverlays
 
 
-@dataclass(frozen=True, slots=True)
+_FLAGS: Final = tuple(
+    name for name in (*inputs.ACTING, "snapshot", "snapshot_max_age") if name != "allow_removal"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OverlaysRequest:
     """The fleet, and the destination of its overlays.
 
@@ -38,13 +44,17 @@ class OverlaysRequest:
     compares them; without any of these the overlays are printed. ``interval`` repeats the writing.
     """
 
-    fleet: FleetRequest
-    out: str | None
-    applies: bool
-    previews: bool
-    interval: timedelta | None
-    disabled: bool
-    output: str
+    fleet: FleetRequest = inputs.of_fleet(_FLAGS)
+    out: str | None = option("--out", "DIR", "write a file for each overlay to this folder")
+    applies: bool = switch("--apply", "create, update and delete overlays in the cluster")
+    previews: bool = switch("--dry-run", "show the changes of --apply without making them")
+    interval: timedelta | None = option(
+        "--interval", "DURATION", "with --apply, repeat it this often until stopped, as in 5m"
+    )
+    disabled: bool = switch(
+        "--disabled", "write overlays without effect: they require a label that no node has"
+    )
+    output: str = part(inputs.add_output)
 
     def __post_init__(self) -> None:
         """Refuse destinations that contradict each other.
@@ -74,35 +84,7 @@ class OverlaysRequest:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the fleet, the cluster and the destination."""
-    inputs.add_path(parser)
-    add = parser.add_argument
-    add("--out", metavar="DIR", help="write a file for each overlay to this folder")
-    add(
-        "--apply",
-        dest="applies",
-        action="store_true",
-        help="create, update and delete overlays in the cluster",
-    )
-    add(
-        "--dry-run",
-        dest="previews",
-        action="store_true",
-        help="show the changes of --apply without making them",
-    )
-    add(
-        "--interval",
-        metavar="DURATION",
-        help="with --apply, repeat it this often until stopped, as in 5m",
-    )
-    add(
-        "--disabled",
-        action="store_true",
-        help="write overlays without effect: they require a label that no node has",
-    )
-    inputs.add_context(parser)
-    inputs.add_output(parser)
-    names = (*inputs.ACTING, "snapshot", "snapshot_max_age")
-    inputs.add_flags(parser, [name for name in names if name != "allow_removal"])
+    add_options(OverlaysRequest, parser, then={"disabled": inputs.add_context})
 
 
 request_of = partial(inputs.request_from, OverlaysRequest)

@@ -14,42 +14,30 @@ from typing import TYPE_CHECKING
 from reconciler import exitcode
 from reconciler.assembly.inputs import records
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options, part, repeated
 from reconciler.inspection.replies import ResumedPool, ResumeReply
 from reconciler.model.text.times import format_time
 from reconciler.render.reply import render_reply, sections_of
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
     from reconciler.assembly.inputs.request import StateRequest
     from reconciler.model.history import Rollout
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeRequest:
     """The NodePools whose disruption is resumed, all halted ones if none is named."""
 
-    fleet: StateRequest
-    node_pools: tuple[str, ...]
-    output: str
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare which NodePools are resumed."""
-    inputs.add_path(parser)
-    parser.add_argument(
-        "--node-pool",
-        dest="node_pools",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="only this NodePool (repeatable; default: every halted NodePool)",
+    fleet: StateRequest = inputs.of_fleet(inputs.RECORDED)
+    node_pools: tuple[str, ...] = repeated(
+        "--node-pool", "NAME", "only this NodePool (repeatable; default: every halted NodePool)"
     )
-    inputs.add_output(parser)
-    inputs.add_flags(parser, inputs.RECORDED)
+    output: str = part(inputs.add_output)
 
 
+add_arguments = partial(add_options, ResumeRequest)
 request_of = partial(inputs.request_from, ResumeRequest)
 
 

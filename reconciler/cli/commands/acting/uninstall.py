@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler import exitcode
 from reconciler.adapters.clock import SystemClock
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options, option, switch
 from reconciler.model.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
@@ -26,28 +27,23 @@ if TYPE_CHECKING:
 _ROUNDS: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UninstallRequest:
     """The cluster, how long to watch for a daemon that still runs, and whether to ask."""
 
-    fleet: StateRequest
-    settle: timedelta
-    is_approved: bool
+    fleet: StateRequest = inputs.of_fleet(inputs.RECORDED)
+    is_approved: bool = switch("--auto-approve", "do not ask")
+    settle: timedelta = option(
+        "--settle",
+        "DURATION",
+        "how long to check that no finalizer comes back (default: 15s)",
+        default=timedelta(seconds=15),
+    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the cluster."""
-    inputs.add_path(parser)
-    add = parser.add_argument
-    inputs.add_context(parser)
-    add("--auto-approve", dest="is_approved", action="store_true", help="do not ask")
-    add(
-        "--settle",
-        default="15s",
-        metavar="DURATION",
-        help="how long to check that no finalizer comes back (default: 15s)",
-    )
-    inputs.add_flags(parser, inputs.RECORDED)
+    add_options(UninstallRequest, parser, then={"fleet": inputs.add_context})
 
 
 request_of = partial(inputs.request_from, UninstallRequest)

@@ -9,31 +9,24 @@ from typing import TYPE_CHECKING
 
 from reconciler import exitcode
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options, part
 from reconciler.model.text.urls import without_secrets
 
 if TYPE_CHECKING:
-    import argparse
-
     from reconciler.assembly.inputs.request import StateRequest
 
 _WIDTH_MAX = 60
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigRequest:
     """The fleet whose settings are shown, and the output format."""
 
-    fleet: StateRequest
-    output: str
+    fleet: StateRequest = inputs.of_fleet(("state", "settings", "config"))
+    output: str = part(inputs.add_output)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    inputs.add_path(parser)
-    inputs.add_output(parser)
-    inputs.add_flags(parser, ("state", "settings", "config"))
-
-
+add_arguments = partial(add_options, ConfigRequest)
 request_of = partial(inputs.request_from, ConfigRequest)
 
 

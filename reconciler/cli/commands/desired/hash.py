@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from reconciler import exitcode
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options, argument, part, repeated
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import InvalidFleetError, UnreadableError
 
 if TYPE_CHECKING:
-    import argparse
-
     from reconciler.desired.fleet import SourceFile
     from reconciler.source.finding import Finding
     from reconciler.source.objects import Entry
@@ -23,31 +22,20 @@ if TYPE_CHECKING:
 _KINDS = ("EC2NodeClass", "NodePool")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HashRequest:
     """The file or folder of objects, the settings of the command line, and the output format."""
 
-    file: str
-    settings: tuple[str, ...]
-    output: str
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    parser.add_argument(
-        "file", metavar="FILE", help="YAML or JSON file, folder of such files, or - for stdin"
-    )
-    inputs.add_output(parser)
-    parser.add_argument(
+    file: str = argument("FILE", "YAML or JSON file, folder of such files, or - for stdin")
+    output: str = part(inputs.add_output)
+    settings: tuple[str, ...] = repeated(
         "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="settings",
-        help="override a setting; clusterCABundle is part of an EC2NodeClass's hash",
+        "KEY=VALUE",
+        "override a setting; clusterCABundle is part of an EC2NodeClass's hash",
     )
 
 
+add_arguments = partial(add_options, HashRequest)
 request_of = partial(inputs.request_from, HashRequest)
 
 

@@ -20,6 +20,7 @@ from reconciler.adapters.writing import write_file
 from reconciler.assembly.inputs.timings import current_time
 from reconciler.cli.output.progressline import show_progress
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options, part, switch
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import CloudError, InvalidFleetError
 from reconciler.model.settings import DataSource
@@ -39,39 +40,29 @@ if TYPE_CHECKING:
     from reconciler.model.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LockRequest:
     """The fleet to lock; ``is_check`` writes nothing, ``is_update`` looks up everything again."""
 
-    fleet: FleetRequest
-    is_check: bool
-    is_update: bool
-    output: str
+    fleet: FleetRequest = inputs.of_fleet(inputs.RECORDED)
+    is_update: bool = switch("--update", "look up every image and price again")
+    is_check: bool = switch(
+        "--check", "write nothing; exit with 3 if the lock does not match the folder"
+    )
+    output: str = part(inputs.add_output)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the fleet to lock, and the sources."""
-    inputs.add_path(parser)
-    add = parser.add_argument
-    add(
-        "--update",
-        dest="is_update",
-        action="store_true",
-        help="look up every image and price again",
-    )
-    add(
-        "--check",
-        dest="is_check",
-        action="store_true",
-        help="write nothing; exit with 3 if the lock does not match the folder",
-    )
-    add(
+    add_options(LockRequest, parser, then={"is_check": _add_snapshot})
+
+
+def _add_snapshot(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--snapshot",
         metavar="FILE",
         help="read what EC2NodeClasses resolved to from the cluster's objects (- for stdin)",
     )
-    inputs.add_output(parser)
-    inputs.add_flags(parser, inputs.RECORDED)
 
 
 request_of = partial(inputs.request_from, LockRequest)

@@ -8,12 +8,14 @@ import json
 import sys
 from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
 from reconciler.assembly.inputs.folder import is_in_fleet
 from reconciler.assembly.inputs.timings import Timings, current_time
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options, option, part, repeated, switch
 from reconciler.model.errors import CloudError, UsageError
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.quoting import quote_value
@@ -34,87 +36,56 @@ _REPLICAS_MAX: Final = 100_000
 """As many pods as a placement is meant for."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
     """The fleet to plan, the output format, and the conditions of the exit code.
 
-    ``file`` is the file for the plan, None to save nothing. ``policies`` are files of policies,
-    ``fail_on`` names what forbids the plan in addition to failed policies. ``trace`` is a file with
-    a workload that is replayed with and without the change. ``what_if`` is what is supposed of the
-    cluster.
+    ``what_if`` is what is supposed of the cluster.
     """
 
-    fleet: FleetRequest
-    output: str
-    file: str | None
-    detailed_exit_code: bool
-    fail_on: frozenset[str]
-    timings: bool
-    policies: tuple[str, ...] = ()
-    trace: str | None = None
+    fleet: FleetRequest = inputs.of_fleet(inputs.PLANNING)
+    output: str = part(partial(inputs.add_output, more=("mermaid", "requests", "github", "sarif")))
+    file: str | None = option("--out", "FILE", "save the plan for `reconciler apply FILE`")
+    detailed_exit_code: bool = switch("--detailed-exitcode", "exit with 2 if there are changes")
+    policies: tuple[str, ...] = repeated(
+        "--policy",
+        "FILE",
+        "evaluate the policies in this file, outside the repository (repeatable)",
+    )
+    fail_on: frozenset[str] = repeated(
+        "--fail-on",
+        "WHAT",
+        "exit with 3 for: unschedulable (pods, with --base because of the change), warnings (of "
+        "policies), the name of a policy, or none (repeatable)",
+        default=frozenset(),
+    )
+    trace: str | None = option(
+        "--trace",
+        "FILE",
+        "with --base: replay this workload with and without the change (see `simulate`)",
+    )
+    timings: bool = switch("--timings", "print the seconds spent in each phase to stderr, as JSON")
     what_if: WhatIf | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    inputs.add_path(parser)
-    add = parser.add_argument
-    inputs.add_output(parser, more=("mermaid", "requests", "github", "sarif"))
-    add(
-        "--out",
-        dest="file",
-        metavar="FILE",
-        help="save the plan for `reconciler apply FILE`",
-    )
-    add(
-        "--detailed-exitcode",
-        dest="detailed_exit_code",
-        action="store_true",
-        help="exit with 2 if there are changes",
-    )
-    add(
-        "--policy",
-        dest="policies",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="evaluate the policies in this file, outside the repository (repeatable)",
-    )
-    add(
-        "--fail-on",
-        action="append",
-        default=[],
-        metavar="WHAT",
-        help="exit with 3 for: unschedulable (pods, with --base because of the change), warnings "
-        "(of policies), the name of a policy, or none (repeatable)",
-    )
-    add(
-        "--trace",
-        metavar="FILE",
-        help="with --base: replay this workload with and without the change (see `simulate`)",
-    )
+    add_options(PlanRequest, parser, then={"trace": _add_costs, "timings": _add_what_if})
+
+
+def _add_costs(parser: argparse.ArgumentParser) -> None:
     inputs.add_durations(parser)
     inputs.add_grouping(parser, "with --base: show who pays for the change, by")
-    add(
-        "--timings",
-        action="store_true",
-        help="print the seconds spent in each phase to stderr, as JSON",
-    )
-    add(
-        "--from-cluster",
-        action="store_true",
-        help="plan the NodePools of the cluster itself, without files",
-    )
-    inputs.add_context(
-        parser,
-        "; outside a fleet folder, plan the NodePools of the cluster itself",
-    )
-    _add_what_if(parser)
-    inputs.add_flags(parser, inputs.PLANNING)
 
 
 def _add_what_if(parser: argparse.ArgumentParser) -> None:
     """Declare what may be supposed of the cluster."""
+    parser.add_argument(
+        "--from-cluster",
+        action="store_true",
+        help="plan the NodePools of the cluster itself, without files",
+    )
+    inputs.add_context(parser, "; outside a fleet folder, plan the NodePools of the cluster itself")
     add = parser.add_argument_group("what if").add_argument
     add(
         "--with",

@@ -15,6 +15,7 @@ from reconciler.assembly.inputs.timings import Timings, current_time, read_time_
 from reconciler.cli.commands.desired.plan import write_output
 from reconciler.cli.output.progressline import show_progress
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options, option, part, switch
 from reconciler.model.errors import UsageError
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.visible import one_line
@@ -40,44 +41,8 @@ _NOT_SETTLED: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SimulateRequest:
-    """The fleet at the start, and the duration and the faults of the simulation.
-
-    ``until`` is a duration or a time, None until nothing is left to do. ``faults`` is a file.
-    ``seeds`` is how many runs there are, with seeds from ``seed`` on; without a number, up to 20,
-    as many as are quick. ``replay`` is the workload to replay, if there is one.
-    """
-
-    fleet: FleetRequest
-    until: str | None
-    seed: int | None
-    faults: str | None
-    output: str
-    timings: bool
-    replay: ReplayRequest
-    seeds: int | None = None
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    inputs.add_path(parser)
+def _add_replay(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    inputs.add_output(parser)
-    add(
-        "--until",
-        metavar="DURATION|TIME",
-        help="when to stop (default: when nothing is left to do)",
-    )
-    add("--seed", type=int, metavar="N", help="random seed (default: 0)")
-    add(
-        "--seeds",
-        type=int,
-        metavar="N",
-        help="run N seeds, and show the range of their results (default: at most 20, 1 with "
-        "--seed or --trace)",
-    )
-    add("--faults", metavar="FILE", help="fault scenario (YAML)")
     add(
         "--trace",
         metavar="FILE",
@@ -96,14 +61,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     inputs.add_durations(parser)
     inputs.add_sweep(add, "with --trace: run")
-    add(
-        "--timings",
-        action="store_true",
-        help="print the seconds spent in each phase to stderr, as JSON",
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateRequest:
+    """The fleet at the start, and the duration and the faults of the simulation."""
+
+    fleet: FleetRequest = inputs.of_fleet(inputs.PLANNING)
+    output: str = part(inputs.add_output)
+    until: str | None = option(
+        "--until", "DURATION|TIME", "when to stop (default: when nothing is left to do)"
     )
-    inputs.add_flags(parser, inputs.PLANNING)
+    seed: int | None = option("--seed", "N", "random seed (default: 0)", type=int)
+    seeds: int | None = option(
+        "--seeds",
+        "N",
+        "run N seeds, and show the range of their results (default: at most 20, 1 with --seed or "
+        "--trace)",
+        type=int,
+    )
+    faults: str | None = option("--faults", "FILE", "fault scenario (YAML)")
+    replay: ReplayRequest = part(_add_replay)
+    timings: bool = switch("--timings", "print the seconds spent in each phase to stderr, as JSON")
 
 
+add_arguments = partial(add_options, SimulateRequest)
 request_of = partial(inputs.request_from, SimulateRequest)
 
 

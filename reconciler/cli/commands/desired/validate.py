@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from reconciler import exitcode
 from reconciler.assembly.inputs.folder import fleet_folder
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options
 from reconciler.cli.validation import ValidateRequest, validate_fleet
 
 if TYPE_CHECKING:
@@ -18,23 +19,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     inputs.add_path(parser)
     inputs.add_output(parser, more=("github", "sarif"))
-    parser.add_argument(
-        "--fix",
-        action="store_true",
-        help="rewrite older spellings in the files, and keep comments and layout",
-    )
+    add_options(ValidateRequest, parser)
     inputs.add_flags(parser, ("manifests", "settings"))
 
 
 def request_of(args: argparse.Namespace) -> ValidateRequest:
     """Return the request in the arguments."""
-    path = fleet_folder(args.path) or "."
-    return ValidateRequest(
-        path,
-        tuple(args.settings),
-        args.output,
-        args.fix,
-        tuple(args.manifests),
+    return inputs.request_from(
+        ValidateRequest,
+        args,
+        path=fleet_folder(args.path) or ".",
         is_instead=bool(args.manifests) and args.path is None,
     )
 

@@ -6,7 +6,6 @@ permission that cannot be tried is reported as unknown, and does not fail the ch
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from reconciler.assembly.inputs import sources
 from reconciler.assembly.inputs.request import Environment, FleetRequest
 from reconciler.cli.output.progressline import show_progress
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options, option, part, switch
 from reconciler.exitcode import DONE, FAILED
 from reconciler.inspection.replies import ChecksReply
 from reconciler.model.diagnostics import Check, Verdict, failed_check, passed_check, unknown_check
@@ -43,46 +43,29 @@ if TYPE_CHECKING:
     from reconciler.plan.value.nodes import PlannedNodeClaim
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRequest:
     """The fleet, the use that it is checked for, and what is printed instead of checks."""
 
-    fleet: FleetRequest
-    need: str
-    prints_policy: bool
-    prints_commitments: bool
-    output: str
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the fleet, the use it is checked for, and the output format."""
-    inputs.add_path(parser)
-    parser.add_argument(
+    fleet: FleetRequest = inputs.of_fleet([name for name in inputs.PLANNING if name != "base"])
+    need: str = option(
         "--for",
+        "WHAT",
+        "plan: check only what `plan` needs; run: also check what `apply` and `run` need (default)",
         choices=["plan", "run"],
         default="run",
-        dest="need",
-        metavar="WHAT",
-        help="plan: check only what `plan` needs; run: also check what `apply` and `run` need "
-        "(default)",
     )
-    parser.add_argument(
-        "--policy",
-        dest="prints_policy",
-        action="store_true",
-        help="print the IAM policy for this fleet instead of checking",
+    prints_policy: bool = switch(
+        "--policy", "print the IAM policy for this fleet instead of checking"
     )
-    parser.add_argument(
+    prints_commitments: bool = switch(
         "--commitments",
-        dest="prints_commitments",
-        action="store_true",
-        help="print the account's savings plans and reserved instances as `commitments` for "
-        "the config",
+        "print the account's savings plans and reserved instances as `commitments` for the config",
     )
-    inputs.add_output(parser)
-    inputs.add_flags(parser, [name for name in inputs.PLANNING if name != "base"])
+    output: str = part(inputs.add_output)
 
 
+add_arguments = partial(add_options, CheckRequest)
 request_of = partial(inputs.request_from, CheckRequest)
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
 from reconciler.adapters.writing import make_folder
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options
 from reconciler.cli.pullrequest.fleets import changed_fleets, fleets_below
 from reconciler.cli.pullrequest.review import Review, ReviewRequest, misspelled, review_all
 from reconciler.model.text.counting import format_count, format_list
@@ -25,64 +27,12 @@ if TYPE_CHECKING:
 
 SUMMARY_BYTES_MAX: Final = 1_000_000
 """The largest summary of a job; GitHub allows 1 MiB."""
-_OUT = "reconciler-plans"
 _REMOTES: Final = "refs/remotes/"
 
 _NO_FLEET: Final = "no folder here has a reconciler.yaml; pass the fleet folders as FLEET"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the fleets to plan, and the folder for the plans."""
-    add = parser.add_argument
-    add(
-        "fleets",
-        nargs="*",
-        metavar="FLEET",
-        help="fleet folder (default: every folder with a reconciler.yaml)",
-    )
-    add("--base", metavar="REF", help="commit to compare with (default: the base of the CI job)")
-    add("--snapshot", metavar="PLACE", help="objects of the cluster, as for `plan`")
-    add(
-        "--snapshot-max-age",
-        metavar="DURATION",
-        help="warn if the snapshot is older than this (default: 24h)",
-    )
-    add(
-        "--trace",
-        metavar="FILE",
-        help="replay this workload with and without the change of each fleet, as for `plan`",
-    )
-    add("--out", default=_OUT, metavar="DIR", help=f"folder for the plans (default: {_OUT})")
-    add(
-        "--policy",
-        dest="policies",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="policies of the operator",
-    )
-    add(
-        "--fail-on",
-        action="append",
-        default=[],
-        metavar="WHAT",
-        help="when to exit with 3, as in `plan --fail-on` (repeatable)",
-    )
-    add(
-        "--set",
-        action="append",
-        default=[],
-        dest="settings",
-        metavar="KEY=VALUE",
-        help="override a setting of reconciler.yaml (repeatable)",
-    )
-    add(
-        "--jobs",
-        type=int,
-        default=0,
-        metavar="N",
-        help="fleets at a time (default: the number of processors)",
-    )
+add_arguments = partial(add_options, ReviewRequest)
 
 
 def request_of(args: argparse.Namespace) -> ReviewRequest:

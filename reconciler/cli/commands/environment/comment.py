@@ -11,10 +11,12 @@ import argparse
 import os
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options, argument, option, switch
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.render.layout import truncate
 
@@ -40,7 +42,7 @@ _FILES_MAX: Final = 50
 _MARKDOWN_MAX: Final = 4 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommentRequest:
     """The plans to post, and the pull request.
 
@@ -49,58 +51,48 @@ class CommentRequest:
     """
 
     forge: str
-    files: tuple[str, ...]
-    repository: str | None
-    number: int | None
-    token_variable: str | None
-    api_url: str | None
-    artifact_url: str | None
-    author: str
-    fleet: str | None
-    with_summary: bool
-    with_check: bool = False
+    files: tuple[str, ...] = argument(
+        "PLAN",
+        "file from `plan -o json` or `plan --out`, of Markdown, or a folder from `ci` (- for "
+        "stdin)",
+        nargs="+",
+    )
+    repository: str | None = option(
+        "--repository", "NAME", "OWNER/NAME (default: that of the CI job)"
+    )
+    number: int | None = option(
+        "--pull-request", "N", "its number (default: that of the CI job)", type=int
+    )
+    token_variable: str | None = None
+    api_url: str | None = option(
+        "--api-url", "URL", "API of the service (default: that of the CI job)"
+    )
+    artifact_url: str | None = option(
+        "--artifact-url", "URL", "where the complete plan is (default: the CI job)"
+    )
+    author: str = option(
+        "--author", "LOGIN", "account that posts (default: ask the API)", default=""
+    )
+    fleet: str | None = option(
+        "--fleet", "NAME", "fleet of a Markdown file (default: the file's name)"
+    )
+    with_check: bool = switch(
+        "--check", "also report the first line of each plan as a check of the newest commit"
+    )
+    with_summary: bool = switch("--summary", "also write to the summary of the GitHub job")
 
 
 def add_subcommand(parser: argparse.ArgumentParser, subcommand: str) -> None:
     """Declare the plans to post, and the pull request."""
-    first = _TOKENS[subcommand][0]
-    add = parser.add_argument
-    add(
-        "files",
-        nargs="+",
-        metavar="PLAN",
-        help="file from `plan -o json` or `plan --out`, of Markdown, or a folder from `ci` "
-        "(- for stdin)",
-    )
-    add("--repository", metavar="NAME", help="OWNER/NAME (default: that of the CI job)")
-    add(
-        "--pull-request",
-        dest="number",
-        type=int,
-        metavar="N",
-        help="its number (default: that of the CI job)",
-    )
-    add(
+    add_options(CommentRequest, parser, then={"token_variable": partial(_add_token, subcommand)})
+
+
+def _add_token(subcommand: str, parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--token-env",
         dest="token_variable",
         metavar="VARIABLE",
-        help=f"variable with the token (default: {first})",
-    )
-    add("--api-url", metavar="URL", help="API of the service (default: that of the CI job)")
-    add("--artifact-url", metavar="URL", help="where the complete plan is (default: the CI job)")
-    add("--author", default="", metavar="LOGIN", help="account that posts (default: ask the API)")
-    add("--fleet", metavar="NAME", help="fleet of a Markdown file (default: the file's name)")
-    add(
-        "--check",
-        dest="with_check",
-        action="store_true",
-        help="also report the first line of each plan as a check of the newest commit",
-    )
-    add(
-        "--summary",
-        dest="with_summary",
-        action="store_true",
-        help="also write to the summary of the GitHub job",
+        help=f"variable with the token (default: {_TOKENS[subcommand][0]})",
     )
 
 

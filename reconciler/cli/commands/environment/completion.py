@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.cli.parser import inputs
 from reconciler.cli.parser.arguments import Arguments
 from reconciler.cli.parser.commandline import COMMANDS, PROGRAM
+from reconciler.cli.parser.options import add_options, argument
 from reconciler.exitcode import DONE
 
 if TYPE_CHECKING:
@@ -25,18 +26,14 @@ _FILES: Final = frozenset({"FILE", "[PLAN] [PATH]", "PROGRAM"})
 _FOLDERS: Final = frozenset({"PATH", "DIR", "DIR|URL"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRequest:
     """The shell whose script is printed."""
 
-    shell: str
+    shell: str = argument("SHELL", "bash, zsh or fish", choices=SHELLS)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the shell."""
-    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="bash, zsh or fish")
-
-
+add_arguments = partial(add_options, CompletionRequest)
 request_of = partial(inputs.request_from, CompletionRequest)
 
 

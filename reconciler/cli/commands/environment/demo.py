@@ -25,13 +25,12 @@ from reconciler.assembly.inputs.watching import stop_on_signal
 from reconciler.cli.commands.acting import run as daemon
 from reconciler.cli.commands.acting.run import DASHBOARD
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options, option, switch
 from reconciler.exitcode import DONE
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.notifications.stream import has_colour
 
 if TYPE_CHECKING:
-    import argparse
-
     from reconciler.demo.narrator import Narrator, Pace
 
 _LINE_S: Final = 0.05
@@ -40,50 +39,31 @@ _GLANCE_S: Final = 0.1
 _SERVED_INTERVAL_S: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DemoRequest:
     """The permanent folder, None for a temporary one, and the pace of the demo.
 
     ``listen`` is where the dashboard is served in place of the story, empty to play the story.
     """
 
-    folder: str | None
-    is_fast: bool
-    waits_for_enter: bool
-    listen: str = ""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the folder and the pace."""
-    add = parser.add_argument
-    add(
-        "--dir",
-        dest="folder",
-        metavar="DIR",
-        help="run in this folder and keep it (default: a temporary folder)",
+    folder: str | None = option(
+        "--dir", "DIR", "run in this folder and keep it (default: a temporary folder)"
     )
-    pace = parser.add_mutually_exclusive_group()
-    pace.add_argument(
-        "--fast", dest="is_fast", action="store_true", help="do not pause for reading"
-    )
-    pace.add_argument(
-        "--pause",
-        dest="waits_for_enter",
-        action="store_true",
-        help="wait for Enter after each chapter",
-    )
-    pace.add_argument(
+    is_fast: bool = switch("--fast", "do not pause for reading", exclusive="pace")
+    waits_for_enter: bool = switch("--pause", "wait for Enter after each chapter", exclusive="pace")
+    listen: str = option(
         "--serve",
-        dest="listen",
+        "HOST:PORT",
+        "serve the dashboard of the demo's fleet in place of the story, until Ctrl-C "
+        f"(default: {DASHBOARD})",
         nargs="?",
-        metavar="HOST:PORT",
         const=DASHBOARD,
         default="",
-        help="serve the dashboard of the demo's fleet in place of the story, until Ctrl-C "
-        f"(default: {DASHBOARD})",
+        exclusive="pace",
     )
 
 
+add_arguments = partial(add_options, DemoRequest)
 request_of = partial(inputs.request_from, DemoRequest)
 
 

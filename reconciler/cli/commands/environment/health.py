@@ -11,16 +11,18 @@ import os
 import sys
 import time
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options, option, part
 from reconciler.exitcode import DONE, FAILED
 from reconciler.model.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
-    from datetime import timedelta
+
 
 VARIABLE: Final = "RECONCILER_HEARTBEAT"
 
@@ -35,13 +37,15 @@ def add_heartbeat(parser: argparse.ArgumentParser) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HealthRequest:
     """The daemon's heartbeat file, how old it may be, and the output format."""
 
-    max_age: timedelta
-    output: str
-    heartbeat: str = ""
+    heartbeat: str = part(add_heartbeat, default="")
+    max_age: timedelta = option(
+        "--max-age", "DURATION", "how old it may be (default: 5m)", default=timedelta(minutes=5)
+    )
+    output: str = part(inputs.add_output)
 
     def __post_init__(self) -> None:
         """Refuse to check nothing.
@@ -57,15 +61,7 @@ class HealthRequest:
             )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the file, and how old it may be."""
-    add_heartbeat(parser)
-    parser.add_argument(
-        "--max-age", default="5m", metavar="DURATION", help="how old it may be (default: 5m)"
-    )
-    inputs.add_output(parser)
-
-
+add_arguments = partial(add_options, HealthRequest)
 request_of = partial(inputs.request_from, HealthRequest)
 
 

@@ -17,6 +17,7 @@ from reconciler import build, exitcode
 from reconciler.assembly.inputs.request import FleetRequest
 from reconciler.cli.output.progressline import show_progress
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options, argument, option, repeated, switch
 from reconciler.initialization.writing import NewFile, existing_files, write_new_files
 from reconciler.model.diagnostics import Severity
 from reconciler.model.errors import ReconcilerError, UsageError
@@ -26,7 +27,6 @@ from reconciler.model.text.quoting import quote_value
 from reconciler.source.resource import CONFIG_FILES
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Mapping, Sequence
 
     from reconciler.desired.fleet import SourceFile
@@ -48,23 +48,49 @@ _CLUSTER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _UNDECIDED: Final = frozenset({"duplicate-name", "migrated", "refused-object"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InitRequest:
     """The source of a new fleet, and its folder.
 
     ``folder`` is None if none was named; ``source`` is the folder or file of ``--from``.
     """
 
-    folder: str | None
-    source: str | None
-    from_cluster: bool
-    context: str | None
-    name: str | None
-    region: str | None
-    ci: str | None
-    with_lock: bool
-    prefer: tuple[str, ...] = ()
-    values: tuple[str, ...] = ()
+    folder: str | None = argument(
+        "FOLDER",
+        "folder to write (default: this one if there is no YAML in it, else ./fleet)",
+        nargs="?",
+    )
+    source: str | None = option(
+        "--from",
+        "DIR",
+        "take over Karpenter's YAML, rendered if need be, from a folder, a file, or - for stdin",
+        exclusive="origin",
+    )
+    from_cluster: bool = switch(
+        "--from-cluster", "take over Karpenter's objects in a cluster", exclusive="origin"
+    )
+    context: str | None = option(
+        "--context", "NAME", "context of the kubeconfig, with --from-cluster"
+    )
+    name: str | None = option(
+        "--name", "NAME", "name of the fleet, and of the cluster if it is unknown"
+    )
+    region: str | None = option("--region", "REGION", "AWS region, such as eu-central-1")
+    ci: str | None = option("--ci", "SERVICE", f"CI service: {', '.join(_CI)}", choices=_CI)
+    prefer: tuple[str, ...] = repeated(
+        "--prefer",
+        "PATH",
+        "of several objects with one name, or overlays of one base, take over the one below PATH "
+        "(repeatable)",
+    )
+    values: tuple[str, ...] = repeated(
+        "--values",
+        "FILE",
+        "values of the chart that makes the nodes (repeatable, as with `helm template`)",
+    )
+    with_lock: bool = switch(
+        "--no-lock", "do not look up images and prices for a lock file", default=True
+    )
 
     def __post_init__(self) -> None:
         """Refuse wrong values, and flags without the one that they belong to.
@@ -89,41 +115,7 @@ class InitRequest:
             raise UsageError("is used only with --from", where="--values")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the source and the name of the fleet."""
-    parser.add_argument(
-        "folder", nargs="?", metavar="FOLDER",
-        help="folder to write (default: this one if there is no YAML in it, else ./fleet)",
-    )  # fmt: skip
-    origin = parser.add_mutually_exclusive_group()
-    origin.add_argument(
-        "--from", dest="source", metavar="DIR",
-        help="take over Karpenter's YAML, rendered if need be, from a folder, a file, or - for "
-        "stdin",
-    )  # fmt: skip
-    origin.add_argument(
-        "--from-cluster", action="store_true", help="take over Karpenter's objects in a cluster"
-    )
-    add = parser.add_argument
-    add("--context", metavar="NAME", help="context of the kubeconfig, with --from-cluster")
-    add("--name", metavar="NAME", help="name of the fleet, and of the cluster if it is unknown")
-    add("--region", metavar="REGION", help="AWS region, such as eu-central-1")
-    add("--ci", choices=_CI, metavar="SERVICE", help=f"CI service: {', '.join(_CI)}")
-    add(
-        "--prefer", action="append", default=[], metavar="PATH",
-        help="of several objects with one name, or overlays of one base, take over the one below "
-        "PATH (repeatable)",
-    )  # fmt: skip
-    add(
-        "--values", action="append", default=[], metavar="FILE",
-        help="values of the chart that makes the nodes (repeatable, as with `helm template`)",
-    )  # fmt: skip
-    add(
-        "--no-lock", dest="with_lock", action="store_false",
-        help="do not look up images and prices for a lock file",
-    )  # fmt: skip
-
-
+add_arguments = partial(add_options, InitRequest)
 request_of = partial(inputs.request_from, InitRequest)
 
 
@@ -438,8 +430,7 @@ def _write_lock(request: InitRequest, folder: str, *, is_valid: bool) -> str:
     from reconciler.cli.commands.desired import lock
 
     try:
-        lock.run(lock.LockRequest(FleetRequest(path=folder), is_check=False, is_update=False,
-                                  output="text"))  # fmt: skip
+        lock.run(lock.LockRequest(fleet=FleetRequest(path=folder), output="text"))
     except ReconcilerError as error:
         return f"reconciler.lock was not created: {error}; {remedy}"
     return "reconciler.lock"

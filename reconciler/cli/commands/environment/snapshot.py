@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler.cli.output.progressline import show_progress
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options, option, part, switch
 from reconciler.exitcode import DONE
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from reconciler.assembly.inputs.request import FleetRequest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRequest:
     """The objects to capture, and the destination.
 
@@ -31,56 +33,45 @@ class SnapshotRequest:
     ``author`` are those of a commit, None for the defaults.
     """
 
-    fleet: FleetRequest
+    fleet: FleetRequest = inputs.of_fleet(
+        [name for name in inputs.ACTING if name != "allow_removal"]
+    )
     names_fleet: bool
-    kubectl: str | None
-    kubeconfig_context: str | None
-    out: str | None
-    output: str
-    anonymize: bool = False
-    remote: str | None = None
-    author: str | None = None
-    no_records: bool = False
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the destination, and the fleet or cluster."""
-    inputs.add_path(parser)
-    add = parser.add_argument
-    add(
+    out: str | None = option(
         "--out",
-        metavar="PLACE",
-        help="write to a file, s3://BUCKET/KEY, or git:BRANCH:PATH, which is committed and pushed "
+        "PLACE",
+        "write to a file, s3://BUCKET/KEY, or git:BRANCH:PATH, which is committed and pushed "
         "(default: stdout)",
     )
-    add("--remote", metavar="NAME", help="remote to push to, without --repo (default: origin)")
-    add("--author", metavar="AUTHOR", help="author of the commit, as in `NAME <EMAIL>`")
-    add(
+    remote: str | None = option(
+        "--remote", "NAME", "remote to push to, without --repo (default: origin)"
+    )
+    author: str | None = option("--author", "AUTHOR", "author of the commit, as in `NAME <EMAIL>`")
+    anonymize: bool = switch(
         "--anonymize",
-        action="store_true",
-        help="replace names by hashes, with the key in $RECONCILER_ANONYMIZE_KEY (default: a "
-        "random key)",
+        "replace names by hashes, with the key in $RECONCILER_ANONYMIZE_KEY (default: a random "
+        "key)",
     )
-    add(
-        "--no-records",
-        action="store_true",
-        help="capture the objects of the cluster without the records of the fleet",
+    no_records: bool = switch(
+        "--no-records", "capture the objects of the cluster without the records of the fleet"
     )
-    inputs.add_context(parser)
-    add(
+    kubeconfig_context: str | None = part(inputs.add_context)
+    kubectl: str | None = option(
         "--kubectl",
-        metavar="PROGRAM",
-        help="use this kubectl instead of the API, without the records of a fleet",
+        "PROGRAM",
+        "use this kubectl instead of the API, without the records of a fleet",
     )
-    add(
-        "-o",
+    output: str = option(
         "--output",
+        "FORMAT",
+        "output format: json, yaml (default: json)",
+        short="-o",
         choices=("json", "yaml"),
         default="json",
-        metavar="FORMAT",
-        help="output format: json, yaml (default: json)",
     )
-    inputs.add_flags(parser, [name for name in inputs.ACTING if name != "allow_removal"])
+
+
+add_arguments = partial(add_options, SnapshotRequest)
 
 
 def request_of(args: argparse.Namespace) -> SnapshotRequest:

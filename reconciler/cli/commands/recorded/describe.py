@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from reconciler import exitcode
 from reconciler.assembly.inputs import records
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options, argument, part
 from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
@@ -20,32 +21,6 @@ if TYPE_CHECKING:
     from reconciler.assembly.inputs.request import StateRequest
 
 KINDS: Final = ("nodeclaim", "node", "nodepool", "plan", "command")
-
-
-@dataclass(frozen=True, slots=True)
-class DescribeRequest:
-    """The kind and the name of the resource, and the output format."""
-
-    fleet: StateRequest
-    kind: str
-    name: str
-    output: str
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the resource."""
-    parser.add_argument("kind", type=parse_kind, metavar="KIND", help=f"one of {', '.join(KINDS)}")
-    parser.add_argument(
-        "name",
-        metavar="NAME",
-        help="name of the resource, digest of the plan, or ID of the command",
-    )
-    inputs.add_path(parser)
-    inputs.add_output(parser)
-    inputs.add_flags(parser, inputs.RECORDED)
-
-
-request_of = partial(inputs.request_from, DescribeRequest)
 
 
 def parse_kind(word: str) -> str:
@@ -56,6 +31,20 @@ def parse_kind(word: str) -> str:
             f"unknown kind {quote_value(word)} (use one of {', '.join(KINDS)})"
         )
     return singular
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeRequest:
+    """The kind and the name of the resource, and the output format."""
+
+    kind: str = argument("KIND", f"one of {', '.join(KINDS)}", type=parse_kind)
+    name: str = argument("NAME", "name of the resource, digest of the plan, or ID of the command")
+    fleet: StateRequest = inputs.of_fleet(inputs.RECORDED)
+    output: str = part(inputs.add_output)
+
+
+add_arguments = partial(add_options, DescribeRequest)
+request_of = partial(inputs.request_from, DescribeRequest)
 
 
 def run(request: DescribeRequest) -> int:

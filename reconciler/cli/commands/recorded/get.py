@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
 from reconciler.assembly.inputs import records, watching
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options, argument, part
 from reconciler.notifications.stream import has_colour
 from reconciler.render.listing import KubernetesList, Listing, format_table
 
@@ -17,40 +19,6 @@ if TYPE_CHECKING:
     from reconciler.assembly.inputs.request import StateRequest
 
 KINDS: Final = ("nodeclaims", "nodes", "nodepools", "plans", "actions", "commands")
-
-
-@dataclass(frozen=True, slots=True)
-class GetRequest:
-    """The kind of resource, the name of one of them or None for all, and the output format."""
-
-    fleet: StateRequest
-    kind: str
-    name: str | None
-    output: str
-    watches: bool
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what is listed, and in which output format."""
-    parser.add_argument(
-        "kind",
-        type=parse_kind,
-        metavar="KIND",
-        help=f"one of {', '.join(KINDS)} (singular also accepted)",
-    )
-    parser.add_argument(
-        "words", nargs="*", metavar="[NAME] [PATH]", help="name of one resource; fleet folder"
-    )
-    inputs.add_output(parser, "wide")
-    inputs.add_watch(parser)
-    inputs.add_flags(parser, inputs.RECORDED)
-
-
-def request_of(args: argparse.Namespace) -> GetRequest:
-    """Return the request in the arguments."""
-    name, path = records.name_and_path(args.words)
-    fleet = inputs.state_request(args, path)
-    return inputs.request_from(GetRequest, args, fleet=fleet, name=name)
 
 
 def parse_kind(word: str) -> str:
@@ -61,6 +29,35 @@ def parse_kind(word: str) -> str:
         return kind_of(word)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _add_words(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "words", nargs="*", metavar="[NAME] [PATH]", help="name of one resource; fleet folder"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetRequest:
+    """The kind of resource, the name of one of them or None for all, and the output format."""
+
+    kind: str = argument(
+        "KIND", f"one of {', '.join(KINDS)} (singular also accepted)", type=parse_kind
+    )
+    fleet: StateRequest = part(_add_words, partial(inputs.add_flags, names=inputs.RECORDED))
+    name: str | None
+    output: str = part(partial(inputs.add_output, formats=("wide",)))
+    watches: bool = part(inputs.add_watch)
+
+
+add_arguments = partial(add_options, GetRequest)
+
+
+def request_of(args: argparse.Namespace) -> GetRequest:
+    """Return the request in the arguments."""
+    name, path = records.name_and_path(args.words)
+    fleet = inputs.state_request(args, path)
+    return inputs.request_from(GetRequest, args, fleet=fleet, name=name)
 
 
 def run(request: GetRequest) -> int:

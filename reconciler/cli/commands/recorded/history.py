@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler import exitcode
 from reconciler.assembly.inputs import records
 from reconciler.assembly.inputs.records import ServedAction, served_actions
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options, option, part
 from reconciler.engine.shown.past import LaunchPrices, commit_views
 from reconciler.model.text.quoting import quote_value
 from reconciler.notifications.stream import has_colour
@@ -33,34 +35,16 @@ _OPERATIONS_A_COMMAND: Final = 8
 """How many operations are read at first for each command that is listed."""
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryRequest:
-    """Whose operations are listed, how many rows at most, and in which output format.
-
-    ``target`` is a NodeClaim or node; None lists the operations on all of them. With
-    ``by_command``, the operations of each command are one row.
-    """
-
-    fleet: StateRequest
-    limit: int
-    target: str | None
-    output: str
-    by_command: bool = False
+def parse_limit(text: str) -> int:
+    """Return a count of at least 1, for argparse."""
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= 1_000_000):
+        raise argparse.ArgumentTypeError(
+            f"{quote_value(text, 40)} is not a count from 1 to 1000000"
+        )
+    return int(text)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the number of entries, and the output format."""
-    inputs.add_path(parser)
-    parser.add_argument(
-        "--limit",
-        type=parse_limit,
-        default=50,
-        metavar="N",
-        help="maximum number of entries (default: 50)",
-    )
-    parser.add_argument(
-        "--target", metavar="NAME", help="only operations on this NodeClaim or node"
-    )
+def _add_form(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
         "--by-command",
@@ -76,26 +60,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="one entry for each operation (default with --target, and for wide, json and yaml)",
     )
-    inputs.add_output(parser, "wide")
-    inputs.add_flags(parser, inputs.RECORDED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryRequest:
+    """Whose operations are listed, how many rows at most, and in which output format.
+
+    ``target`` is a NodeClaim or node; None lists the operations on all of them. With
+    ``by_command``, the operations of each command are one row.
+    """
+
+    fleet: StateRequest = inputs.of_fleet(inputs.RECORDED)
+    limit: int = option(
+        "--limit", "N", "maximum number of entries (default: 50)", type=parse_limit, default=50
+    )
+    target: str | None = option("--target", "NAME", "only operations on this NodeClaim or node")
+    by_command: bool = part(_add_form)
+    output: str = part(partial(inputs.add_output, formats=("wide",)))
+
+
+add_arguments = partial(add_options, HistoryRequest)
 
 
 def request_of(args: argparse.Namespace) -> HistoryRequest:
     """Return the request in the arguments."""
-    fleet = inputs.state_request(args, args.path)
-    by_command = args.by_command
-    if by_command is None:
-        by_command = args.target is None and args.output in _BY_COMMAND
-    return HistoryRequest(fleet, args.limit, args.target, args.output, by_command)
-
-
-def parse_limit(text: str) -> int:
-    """Return a count of at least 1, for argparse."""
-    if not (text.isascii() and text.isdigit() and 0 < int(text) <= 1_000_000):
-        raise argparse.ArgumentTypeError(
-            f"{quote_value(text, 40)} is not a count from 1 to 1000000"
-        )
-    return int(text)
+    if args.by_command is None:
+        args.by_command = args.target is None and args.output in _BY_COMMAND
+    return inputs.request_from(HistoryRequest, args)
 
 
 def run(request: HistoryRequest) -> int:

@@ -12,38 +12,30 @@ from reconciler import exitcode
 from reconciler.assembly.inputs import records
 from reconciler.assembly.inputs.timings import read_time_or_span
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options, option, part
 from reconciler.model.text.quoting import quote_value
 from reconciler.render.listing import format_document
 
 if TYPE_CHECKING:
-    import argparse
-
     from reconciler.assembly.inputs.request import StateRequest
     from reconciler.notifications.weekly import FleetReport
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportRequest:
     """The fleet that the report is about, from when on, and the output format."""
 
-    fleet: StateRequest
-    since: str
-    output: str
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the fleet, the period and the output format."""
-    inputs.add_path(parser)
-    parser.add_argument(
+    fleet: StateRequest = inputs.of_fleet(inputs.RECORDED)
+    since: str = option(
         "--since",
-        metavar="DURATION|TIME",
+        "DURATION|TIME",
+        "start of the period: a time, or a duration before now (default: 7d)",
         default="7d",
-        help="start of the period: a time, or a duration before now (default: 7d)",
     )
-    inputs.add_output(parser)
-    inputs.add_flags(parser, inputs.RECORDED)
+    output: str = part(inputs.add_output)
 
 
+add_arguments = partial(add_options, ReportRequest)
 request_of = partial(inputs.request_from, ReportRequest)
 
 

@@ -14,6 +14,7 @@ from reconciler import exitcode
 from reconciler.adapters.writing import PRIVATE, write_file
 from reconciler.assembly.inputs import records
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options, option, switch
 from reconciler.inspection.replies import (
     ExportReply,
     ImportReply,
@@ -56,20 +57,21 @@ _KINDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PruningRequest:
-    """Which records are removed: those older than ``keep``, by default than ``history.keep``.
+    """Which records are removed; with ``is_dry_run`` none is."""
 
-    With ``is_dry_run`` nothing is removed.
-    """
-
+    keep: str | None = option(
+        "--keep",
+        "SPAN",
+        "remove settled records older than this, such as 30d; at least 24h (default: history.keep)",
+    )
+    is_dry_run: bool = switch("--dry-run", "show what would be removed; remove nothing")
     fleet: StateRequest
     output: str
-    keep: str | None
-    is_dry_run: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceRequest:
     """A subcommand on the state of a fleet; ``file`` is the export to write or to read."""
 
@@ -88,35 +90,15 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
         _add_adoption(parser)
         return
     if name == "prune":
-        parser.add_argument(
-            "--keep",
-            metavar="SPAN",
-            help="remove settled records older than this, such as 30d; at least 24h (default: "
-            "history.keep)",
-        )
-        parser.add_argument(
-            "--dry-run",
-            dest="is_dry_run",
-            action="store_true",
-            help="show what would be removed; remove nothing",
-        )
+        add_options(PruningRequest, parser)
     inputs.add_output(parser)
     inputs.add_flags(parser, inputs.RECORDED)
 
 
 def _add_adoption(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--yes",
-        dest="is_confirmed",
-        action="store_true",
-        help="apply the changes: record the NodeClaims and tag the instances",
-    )
-    parser.add_argument(
-        "--karpenter-is-gone",
-        dest="is_karpenter_gone",
-        action="store_true",
-        help="confirm that Karpenter is scaled to zero (needed without --snapshot)",
-    )
+    from reconciler.cli.maintenance.adoption import AdoptionRequest
+
+    add_options(AdoptionRequest, parser)
     inputs.add_output(parser)
     inputs.add_flags(parser, [name for name in inputs.PLANNING if name != "base"])
 

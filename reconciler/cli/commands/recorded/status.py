@@ -10,31 +10,23 @@ from typing import TYPE_CHECKING
 from reconciler import exitcode
 from reconciler.assembly.inputs import records, watching
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options, part
 from reconciler.notifications.stream import has_colour
 
 if TYPE_CHECKING:
-    import argparse
-
     from reconciler.assembly.inputs.request import StateRequest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StatusRequest:
     """The fleet whose status is shown, and the output format."""
 
-    fleet: StateRequest
-    output: str
-    watches: bool
+    fleet: StateRequest = inputs.of_fleet(inputs.RECORDED)
+    output: str = part(inputs.add_output)
+    watches: bool = part(inputs.add_watch)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the fleet and the output format."""
-    inputs.add_path(parser)
-    inputs.add_output(parser)
-    inputs.add_watch(parser)
-    inputs.add_flags(parser, inputs.RECORDED)
-
-
+add_arguments = partial(add_options, StatusRequest)
 request_of = partial(inputs.request_from, StatusRequest)
 
 

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import terminal_size
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Final
@@ -15,6 +16,7 @@ from msgspec.structs import fields
 from reconciler import exitcode
 from reconciler.assembly.inputs import records, watching
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.options import add_options, option, part, repeated, switch
 from reconciler.inspection.replies import TopNode, TopReply, TopTotal
 from reconciler.model.errors import UsageError
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
@@ -41,62 +43,6 @@ _ABOVE: Final = 5
 """Lines above the table: the fleet, its bars, an empty line and the header."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopRequest:
-    """The nodes to show, by NodePool and labels (all must match), and how they are sorted.
-
-    ``is_live`` is whether they are shown until the command is stopped. ``by`` is set to show who
-    costs what instead of the nodes. With ``is_interactive``, keys choose nodes and act on them.
-    """
-
-    fleet: StateRequest
-    output: str
-    node_pools: tuple[str, ...]
-    labels: tuple[tuple[str, str], ...]
-    sort: str
-    is_live: bool
-    by: Grouping | None = None
-    is_interactive: bool = False
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the fleet, which of its nodes are shown, and how."""
-    inputs.add_path(parser)
-    parser.add_argument(
-        "--node-pool",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="show only the nodes of this NodePool (repeatable)",
-    )
-    parser.add_argument(
-        "-l",
-        "--selector",
-        action="append",
-        default=[],
-        metavar="LABEL=VALUE",
-        type=_parse_label,
-        help="show only nodes with this label (repeatable; all must match)",
-    )
-    inputs.add_grouping(parser, "show who costs what instead of the nodes, by")
-    parser.add_argument(
-        "--sort", choices=ORDERS, default="name", help="order of the nodes (default: name)"
-    )
-    parser.add_argument(
-        "-i",
-        "--interactive",
-        action="store_true",
-        help="choose nodes with keys: explain, cordon, uncordon and drain them (extra: terminal)",
-    )
-    parser.add_argument(
-        "--once",
-        action="store_true",
-        help="print once and exit (default if the output is not a terminal)",
-    )
-    inputs.add_output(parser, more=("csv",))
-    inputs.add_flags(parser, inputs.RECORDED)
-
-
 def _parse_label(word: str) -> tuple[str, str]:
     key, equals, value = word.partition("=")
     if not equals or not key:
@@ -104,34 +50,68 @@ def _parse_label(word: str) -> tuple[str, str]:
     return key, value
 
 
-def request_of(args: argparse.Namespace) -> TopRequest:
-    """Return the request in the arguments.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopRequest:
+    """The nodes to show, by NodePool and labels (all must match), and how they are sorted.
 
-    Raises:
-        UsageError: the options do not fit together.
+    ``cost_by`` is set to show who costs what instead of the nodes.
     """
-    if args.cost_by is not None and (args.node_pool or args.selector):
-        raise UsageError(
-            "--by divides the cost of the whole fleet",
-            where="--by",
-            remedy="remove --node-pool and --selector",
-        )
-    if args.interactive and (args.cost_by is not None or args.once or args.output != "text"):
-        raise UsageError(
-            "the nodes are shown until it is stopped",
-            where="--interactive",
-            remedy="remove --by, --once and -o",
-        )
-    return TopRequest(
-        inputs.state_request(args, args.path),
-        args.output,
-        tuple(args.node_pool),
-        tuple(args.selector),
-        args.sort,
-        not args.once and sys.stdout.isatty(),
-        args.cost_by,
-        args.interactive,
+
+    fleet: StateRequest = inputs.of_fleet(inputs.RECORDED)
+    node_pools: tuple[str, ...] = repeated(
+        "--node-pool", "NAME", "show only the nodes of this NodePool (repeatable)"
     )
+    labels: tuple[tuple[str, str], ...] = repeated(
+        "--selector",
+        "LABEL=VALUE",
+        "show only nodes with this label (repeatable; all must match)",
+        short="-l",
+        type=_parse_label,
+    )
+    cost_by: Grouping | None = part(
+        partial(inputs.add_grouping, what="show who costs what instead of the nodes, by")
+    )
+    sort: str = option(
+        "--sort", None, "order of the nodes (default: name)", choices=ORDERS, default="name"
+    )
+    is_interactive: bool = switch(
+        "--interactive",
+        "choose nodes with keys: explain, cordon, uncordon and drain them (extra: terminal)",
+        short="-i",
+    )
+    is_once: bool = switch(
+        "--once", "print once and exit (default if the output is not a terminal)"
+    )
+    output: str = part(partial(inputs.add_output, more=("csv",)))
+
+    def __post_init__(self) -> None:
+        """Refuse options that do not fit together.
+
+        Raises:
+            UsageError: nodes are selected and not shown, or shown once and chosen with keys.
+        """
+        if self.cost_by is not None and (self.node_pools or self.labels):
+            raise UsageError(
+                "--by divides the cost of the whole fleet",
+                where="--by",
+                remedy="remove --node-pool and --selector",
+            )
+        is_other = self.cost_by is not None or self.is_once or self.output != "text"
+        if self.is_interactive and is_other:
+            raise UsageError(
+                "the nodes are shown until it is stopped",
+                where="--interactive",
+                remedy="remove --by, --once and -o",
+            )
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the nodes are shown until the command is stopped."""
+        return not self.is_once and sys.stdout.isatty()
+
+
+add_arguments = partial(add_options, TopRequest)
+request_of = partial(inputs.request_from, TopRequest)
 
 
 def run(request: TopRequest) -> int:
@@ -173,8 +153,8 @@ def _view(request: TopRequest) -> watching.View:
     from reconciler.render.reply import render_reply, table_section
 
     with records.open_recorded(request.fleet) as recorded:
-        if request.by is not None:
-            return _cost_view(recorded, request.by, request.output)
+        if request.cost_by is not None:
+            return _cost_view(recorded, request.cost_by, request.output)
         found = nodetable.node_rows(recorded, request.node_pools, request.labels)
         rows = nodetable.sort_rows(found, request.sort)
         reply = _reply(recorded, rows)
