@@ -1,11 +1,11 @@
-"""Reads the user's price book from our config: rules of discounts and fixed prices."""
+"""Reads what the user pays from our config: the price book, savings plans, reserved instances."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from reconciler.desired.settings.policy import get_names, get_text, parse_end_time
+from reconciler.desired.settings.policy import get_names, get_text, parse_end_time, read_entries
 from reconciler.model.billing import (
     COMPUTE,
     EC2_INSTANCE,
@@ -18,7 +18,7 @@ from reconciler.model.karpenter.labels import ON_DEMAND, SPOT
 from reconciler.model.text.quoting import quote_value
 
 _USE: Final = ("usedElsewhere", "utilizationPercent")
-PLAN_KEYS: Final = (
+_PLAN_KEYS: Final = (
     "type",
     "commitment",
     "family",
@@ -28,9 +28,9 @@ PLAN_KEYS: Final = (
     "until",
     "note",
 )
-RESERVED_KEYS: Final = ("instanceType", "count", "region", "zone", *_USE, "until", "note")
+_RESERVED_KEYS: Final = ("instanceType", "count", "region", "zone", *_USE, "until", "note")
 
-RULE_KEYS: Final = (
+_RULE_KEYS: Final = (
     "families",
     "instanceTypes",
     "regions",
@@ -41,8 +41,22 @@ RULE_KEYS: Final = (
 )
 
 
-def read_plan(entry: Mapping[str, object]) -> SavingsPlanTerms:
-    """Return a savings plan."""
+def read_price_rules(value: object) -> tuple[PriceRule, ...]:
+    """Return the rules of the price book."""
+    return tuple(read_entries(value, _RULE_KEYS, _read_rule))
+
+
+def read_savings_plans(value: object) -> tuple[SavingsPlanTerms, ...]:
+    """Return the savings plans."""
+    return tuple(read_entries(value, _PLAN_KEYS, _read_plan))
+
+
+def read_reserved_instances(value: object) -> tuple[ReservedInstancesTerms, ...]:
+    """Return the reserved instances."""
+    return tuple(read_entries(value, _RESERVED_KEYS, _read_reserved))
+
+
+def _read_plan(entry: Mapping[str, object]) -> SavingsPlanTerms:
     kind, family = get_text(entry, "type"), get_text(entry, "family")
     if kind not in (COMPUTE, EC2_INSTANCE):
         raise ValueError(
@@ -66,8 +80,7 @@ def read_plan(entry: Mapping[str, object]) -> SavingsPlanTerms:
     )
 
 
-def read_reserved(entry: JsonObject) -> ReservedInstancesTerms:
-    """Return reserved instances of one type."""
+def _read_reserved(entry: JsonObject) -> ReservedInstancesTerms:
     instance_type = get_text(entry, "instanceType")
     if "." not in instance_type:
         raise ValueError(
@@ -113,7 +126,7 @@ def _read_integer(entry: JsonObject, key: str) -> int | None:
     return None if number is None else int(number)
 
 
-def parse_discount(value: Any) -> float:
+def read_discount(value: Any) -> float:
     """Return a discount in percent; a negative one is a surcharge, and 100 is rejected.
 
     Raises:
@@ -128,14 +141,13 @@ def parse_discount(value: Any) -> float:
     return number
 
 
-def read_rule(entry: Mapping[str, object]) -> PriceRule:
-    """Return a rule of the price book."""
+def _read_rule(entry: Mapping[str, object]) -> PriceRule:
     if ("price" in entry) is ("discountPercent" in entry):
         raise ValueError("price: set either price or discountPercent")
     kinds = get_names(entry, "capacityTypes", (ON_DEMAND, SPOT))
     if "price" in entry and not kinds:
         raise ValueError("capacityTypes: required with a price (on-demand, spot)")
-    share = parse_discount(entry["discountPercent"]) if "discountPercent" in entry else None
+    share = read_discount(entry["discountPercent"]) if "discountPercent" in entry else None
     return PriceRule(
         families=get_names(entry, "families"),
         instance_types=get_names(entry, "instanceTypes"),

@@ -53,33 +53,8 @@ from reconciler.model.settings import (
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.urls import without_secrets
 
-OPERATOR_ONLY: Final = frozenset(
-    {
-        "aws.endpointUrl",
-        "aws.externalId",
-        "aws.roleArn",
-        "kubernetes.allowKarpenter",
-        "kubernetes.context",
-        "kubernetes.kubeconfig",
-        "notifications.webhooks",
-    }
-)
-"""Settings that a repository may not set at all; ``state`` may only be a folder of its own."""
-
 _GATES: Final = "featureGates."
 _GROUP: Final = "placementGroup."
-
-_LISTS: Final = {
-    "podTopologySpread.defaultConstraints",
-    "disruption.budgets",
-    "disruption.windows",
-    "disruption.suspend",
-    "priceBook.rules",
-    "commitments.savingsPlans",
-    "commitments.reservedInstances",
-    "metrics.costsBy",
-    "notifications.webhooks",
-}
 
 _KARPENTER_CHOICES: Final[Mapping[str, object]] = {
     PoolOption.CONSOLIDATION_SEARCH.value: ConsolidationSearch.KARPENTER,
@@ -108,7 +83,6 @@ _NO_SETTINGS: Final = frozenset(
 """Variables that represent flags of a command, or name a program or folders of the user."""
 _NOT_SETTINGS: Final = ("apiVersion", "kind", "policies", "sources", "workloadKinds")
 """Keys of a configuration file that no other layer can set."""
-_PATHS: Final = frozenset({"kubernetes.kubeconfig", "state"})
 _AWS_VARIABLES: Final = (
     ("AWS_DEFAULT_REGION", "aws.region"),
     ("AWS_REGION", "aws.region"),
@@ -120,7 +94,8 @@ _SERVICE_VARIABLE: Final = r"RECONCILER(?:_\w{1,63})?_(?:SERVICE_(?:HOST|PORT\w*
 
 def misplacement_reason(key: str, value: object) -> str:
     """Return why a repository may not set ``key`` to ``value``, empty if it may."""
-    if key in OPERATOR_ONLY:
+    definition = KEYS.get(key)
+    if definition is not None and definition.operator_only:
         if key == "kubernetes.allowKarpenter":
             return "can be set only by the operator: it removes a protection of the whole cluster"
         return "can be set only by the operator: it controls where credentials go or what runs"
@@ -204,8 +179,6 @@ def setting_values(settings: Settings, chosen: Mapping[str, object]) -> dict[str
     for key, definition in KEYS.items():
         if key.startswith(_GATES):
             values[key] = settings.gate(FeatureGate(definition.attribute))
-        elif key in _LISTS:
-            values[key] = format_entries(getattr(settings, definition.attribute))
         elif key in _PLAIN:
             values[key] = _format_value(getattr(settings, definition.attribute), definition.unset)
         elif key in chosen:
@@ -218,6 +191,8 @@ def _format_value(value: object, unset: str = "") -> object:
     """Return a value as in the file."""
     if value is None:
         return unset
+    if isinstance(value, tuple):
+        return format_entries(value)
     if isinstance(value, SchedulerConfiguration):
         return value.data
     return str(value) if isinstance(value, (Duration, NodeLimit, StrEnum)) else value
@@ -348,12 +323,10 @@ def _operator_values(file: OperatorFile | None) -> Iterator[_LayerValue]:
         return
     origin = Origin(Layer.OPERATOR, file.path)
     for key, value in flatten_config(file.data):
-        is_path = key in _PATHS and isinstance(value, str) and not value.startswith("~")
-        if is_path and value and "://" not in value:
-            place = posixpath.join(posixpath.dirname(file.path), value)
-            yield _LayerValue(key, place, origin, file.path)
-        else:
-            yield _LayerValue(key, value, origin, file.path)
+        is_path = key in KEYS and KEYS[key].is_path and isinstance(value, str)
+        if is_path and value and not value.startswith("~") and "://" not in value:
+            value = posixpath.join(posixpath.dirname(file.path), value)
+        yield _LayerValue(key, value, origin, file.path)
 
 
 def _flatten(entries: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:

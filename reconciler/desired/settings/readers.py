@@ -25,7 +25,6 @@ from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.urls import is_unencrypted
 
 if TYPE_CHECKING:
-    from reconciler.model.billing import PriceRule, ReservedInstancesTerms, SavingsPlanTerms
     from reconciler.model.kubernetes.pod import TopologySpreadConstraint
 
 _WEBHOOK_KEYS: Final = ("urlVariable", "format", "events", "secretVariable", "template")
@@ -46,6 +45,7 @@ _POLICIES: Final = ("Honor", "Ignore")
 
 GROUPINGS_MAX: Final = 5
 """By how many groupings metrics show costs: each has up to 200 series."""
+_REGION: Final = r"[a-z]{2,}(-[a-z0-9]+)+"
 _DAY: Final = timedelta(days=1)
 _URL: Final = r"https?://(?:[^/?#\s@:\[\]]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?:/[^\s?#]*)?"
 
@@ -182,14 +182,32 @@ def read_text(value: object) -> str:
     return value
 
 
-def read_name(value: object) -> str:
-    """Return the name of a fleet: a label value of Kubernetes."""
-    text = read_text(value)
-    if not re.fullmatch(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", text, re.ASCII):
-        raise ValueError(
-            f"{quote_value(text, 80)} is not a valid name: use at most 63 letters, digits and -"
-        )
-    return text
+def form_reader(pattern: str, fault: str) -> Callable[[object], str]:
+    """Return the function that reads a text of a form; ``fault`` ends the error about another."""
+
+    def read(value: object) -> str:
+        text = read_text(value)
+        if not re.fullmatch(pattern, text, re.ASCII):
+            raise ValueError(f"{quote_value(text, 80)} {fault}")
+        return text
+
+    return read
+
+
+read_name: Final = form_reader(
+    r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?",
+    "is not a valid name: use at most 63 letters, digits and -",
+)
+"""Reads the name of a fleet: a label value of Kubernetes."""
+read_region: Final = form_reader(_REGION, "is not a region (example: eu-central-1)")
+read_role: Final = form_reader(
+    r"arn:[a-z-]+:iam::[0-9]{12}:role/\S+",
+    "is not a role ARN (arn:aws:iam::ACCOUNT:role/NAME)",
+)
+read_session: Final = form_reader(
+    r"[A-Za-z0-9_+=,.@-]{2,64}",
+    "is not a valid session name: use 2 to 64 of A-Z a-z 0-9 _+=,.@-",
+)
 
 
 def choice_reader(choices: type[_Choice]) -> Callable[[object], _Choice]:
@@ -290,43 +308,7 @@ def read_scheduler(value: object) -> SchedulerConfiguration:
 
 def is_region(text: str) -> bool:
     """Return whether a text has the form of a region's name."""
-    return re.fullmatch(r"[a-z]{2,}(-[a-z0-9]+)+", text, re.ASCII) is not None
-
-
-def read_region(value: object) -> str:
-    """Return the name of a region."""
-    text = read_text(value)
-    if not is_region(text):
-        raise ValueError(f"{quote_value(text, 80)} is not a region (example: eu-central-1)")
-    return text
-
-
-def read_price_rules(value: object) -> tuple[PriceRule, ...]:
-    """Return the rules of the price book."""
-    from reconciler.desired.settings.billing import RULE_KEYS, read_rule
-
-    return tuple(read_entries(value, RULE_KEYS, read_rule))
-
-
-def read_savings_plans(value: object) -> tuple[SavingsPlanTerms, ...]:
-    """Return the savings plans."""
-    from reconciler.desired.settings.billing import PLAN_KEYS, read_plan
-
-    return tuple(read_entries(value, PLAN_KEYS, read_plan))
-
-
-def read_reserved_instances(value: object) -> tuple[ReservedInstancesTerms, ...]:
-    """Return the reserved instances."""
-    from reconciler.desired.settings.billing import RESERVED_KEYS, read_reserved
-
-    return tuple(read_entries(value, RESERVED_KEYS, read_reserved))
-
-
-def read_discount(value: object) -> float:
-    """Return the discount of the price book in percent."""
-    from reconciler.desired.settings.billing import parse_discount
-
-    return parse_discount(value)
+    return re.fullmatch(_REGION, text, re.ASCII) is not None
 
 
 def read_endpoint(value: object) -> str:
@@ -344,25 +326,4 @@ def read_url(value: object) -> str:
     text = read_endpoint(value)
     if text and not re.fullmatch(_URL, text, re.IGNORECASE):
         raise ValueError("is not an http or https URL (example: https://ec2.example.com:8443)")
-    return text
-
-
-def read_role(value: object) -> str:
-    """Return the ARN of a role."""
-    text = read_text(value)
-    if not re.fullmatch(r"arn:[a-z-]+:iam::[0-9]{12}:role/\S+", text, re.ASCII):
-        raise ValueError(
-            f"{quote_value(text, 80)} is not a role ARN (arn:aws:iam::ACCOUNT:role/NAME)"
-        )
-    return text
-
-
-def read_session(value: object) -> str:
-    """Return the name of a session of AssumeRole."""
-    text = read_text(value)
-    if not re.fullmatch(r"[A-Za-z0-9_+=,.@-]{2,64}", text, re.ASCII):
-        raise ValueError(
-            f"{quote_value(text, 80)} is not a valid session name: "
-            "use 2 to 64 of A-Z a-z 0-9 _+=,.@-"
-        )
     return text
