@@ -454,7 +454,7 @@ def captured_fleet(snapshot: Snapshot) -> CapturedFleet | None:
     return CapturedFleet(replace(snapshot, node_claims=ours), records)
 
 
-def settings_for(records: FleetRecords, resolved: Resolved, place: str) -> Settings:
+def settings_for(records: FleetRecords, resolved: Resolved) -> Settings:
     """Return the settings with the name of the fleet that the records belong to.
 
     If no setting names the fleet, the captured name is used: a checkout in CI is often in a folder
@@ -468,7 +468,7 @@ def settings_for(records: FleetRecords, resolved: Resolved, place: str) -> Setti
         raise UsageError(
             f"the snapshot has the records of fleet {quote_value(records.fleet, 80)}, "
             f"but this is fleet {quote_value(settings.fleet)}",
-            where=place,
+            where="--snapshot",
             remedy="pass the snapshot of this fleet, or --set fleet=NAME",
         )
     return replace(settings, fleet=records.fleet)

@@ -106,10 +106,10 @@ def fill(data: JsonDict, known: Mapping[str, str], *, is_workload: bool = False)
     return Filled(filled, tuple(filling.left), tuple(filling.done))
 
 
-def placeholders_in(text: str, pointer: Pointer = ()) -> Iterator[Placeholder]:
+def placeholders_in(text: str) -> Iterator[Placeholder]:
     """Yield the placeholders in a text."""
     for match in _PLACEHOLDER.finditer(text):
-        found = _placeholder(match, text, pointer)
+        found = _placeholder(match, text, ())
         if found is not None:
             yield found
 

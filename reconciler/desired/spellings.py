@@ -14,6 +14,7 @@ from reconciler.model.diagnostics import Severity
 from reconciler.model.json import JsonDict, as_list, as_text
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
+from reconciler.source.rewrite import replace_value
 from reconciler.source.schema import value_at
 
 CODE: Final = "old-spelling"
@@ -81,27 +82,10 @@ def accepted_spellings(kind: str, data: JsonDict) -> list[Spelling]:
 def modernize(kind: str, data: JsonDict) -> JsonDict:
     """Return an object in current spelling; one without older spellings is not copied."""
     for old in accepted_spellings(kind, data):
-        rewritten = _rewrite(data, old.pointer, old)
+        rewritten = replace_value(data, old.pointer, old.value, old.key)
         assert isinstance(rewritten, dict), "an object stays one"
         data = rewritten
     return data
-
-
-def _rewrite(data: object, pointer: Pointer, old: Spelling) -> object:
-    """Return a copy of ``data`` with the field at ``pointer`` in current spelling."""
-    step, *below = pointer
-    if isinstance(data, list):
-        return [_rewrite_below(v, below, old) if i == step else v for i, v in enumerate(data)]
-    assert isinstance(data, dict), "a spelling is in a field of the object"
-    name = old.key if old.key and not below else step
-    return {
-        (name if k == step else k): (_rewrite_below(v, below, old) if k == step else v)
-        for k, v in data.items()
-    }
-
-
-def _rewrite_below(value: object, pointer: list[str | int], old: Spelling) -> object:
-    return _rewrite(value, tuple(pointer), old) if pointer else old.value
 
 
 def _warning(old: Spelling, data: JsonDict) -> Finding:

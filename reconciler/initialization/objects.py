@@ -117,12 +117,12 @@ def objects_in_file(file: SourceFile) -> tuple[list[SourceObject], list[Diagnost
     return items, []
 
 
-def objects_from_cluster(objects: Sequence[JsonDict], source: str) -> list[SourceObject]:
+def objects_from_cluster(objects: Sequence[JsonDict]) -> list[SourceObject]:
     """Return the objects that a cluster has listed."""
     return [
         SourceObject(entry, finding, entry.pruned_data)
         for number, data in enumerate(objects, 1)
-        for entry, finding in entries(Document(f"{source}#{number}", data, (1, 1, None)))
+        for entry, finding in entries(Document(f"cluster#{number}", data, (1, 1, None)))
         if isinstance(entry.pruned_data, dict)
     ]
 

@@ -335,7 +335,7 @@ def from_cluster(context: str | None) -> FleetOrigin:
     api = api_of(Settings(kube_context=context or ""), SystemClock())
     objects, kinds, unread = _list_objects(api)
     runs = any(controller.is_running(item) for item in objects)
-    found = collect(objects_from_cluster(objects, "cluster"), any_provider=runs)
+    found = collect(objects_from_cluster(objects), any_provider=runs)
     if runs:
         found.settings["decide"] = DecisionRules.KARPENTER.value
     for message in unread:

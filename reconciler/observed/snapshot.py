@@ -236,15 +236,15 @@ def read_snapshot(content: bytes, source: str) -> Snapshot:
     )
 
 
-def objects_snapshot(objects: Iterable[object], source: str) -> Snapshot:
-    """Return the snapshot of plain objects, each of which is read and forgotten.
+def objects_snapshot(objects: Iterable[object]) -> Snapshot:
+    """Return the snapshot of plain objects of a cluster, each of which is read and forgotten.
 
     Raises:
         UnreadableError: one is not a Kubernetes object.
     """
     raws = (msgspec.json.encode(item) for item in objects)
     return assemble_snapshot(
-        decode_object(raw, SnapshotText(source, raw).place(number))
+        decode_object(raw, SnapshotText("the cluster", raw).place(number))
         for number, raw in enumerate(raws, 1)
     )
 

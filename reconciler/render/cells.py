@@ -330,9 +330,9 @@ def sort_value(cell: Cell) -> str:
     return ""
 
 
-def name_cell(names: tuple[str, ...], noun: str, kind: str = "") -> Name | NameList:
+def name_cell(names: tuple[str, ...], noun: str) -> Name | NameList:
     """Return one name, or several with a noun to count them."""
-    return Name(names[0], kind) if len(names) == 1 else NameList(names, noun, kind)
+    return Name(names[0]) if len(names) == 1 else NameList(names, noun)
 
 
 T = TypeVar("T")

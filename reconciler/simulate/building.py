@@ -394,7 +394,7 @@ def read_simulated_fleet(
     settings, memory = resolved.settings, Discovery({})
     found = capturing.captured_fleet(snapshot)
     if found is not None:
-        settings = capturing.settings_for(found.records, resolved, "--snapshot")
+        settings = capturing.settings_for(found.records, resolved)
         memory = Discovery(found.records.memory)
     choice = ReplicaChoice(request.replicas_percent)
     workloads, more = (

@@ -56,7 +56,7 @@ _BOTTOM: Final = 190
 
 def render_markdown(report: Report) -> str:
     """Return the outcome, the tables and the events for a comment or a document."""
-    lines = timeline_lines(report, wall_clock=True)
+    lines = timeline_lines(report)
     events = Section(
         key="events",
         title="Events",
@@ -291,7 +291,7 @@ def _stuck_section(report: Report) -> Section:
 
 
 def _event_section(report: Report) -> Markup:
-    lines = timeline_lines(report, wall_clock=True)
+    lines = timeline_lines(report)
     shown = "\n".join(lines[:EVENTS_MAX])
     rest = len(lines) - EVENTS_MAX
     more = f"and {format_count(rest, 'more line')} (`-o json` lists all)" if rest > 0 else ""

@@ -132,7 +132,7 @@ def _read_inputs(
             beside = _read_beside(request, resolved, supposes=bool(what_if or request.overrides))
             if beside is None or beside.objects is None:
                 return _own_inputs(request, head, beside)
-            live = objects_snapshot(beside.objects, "the cluster")
+            live = objects_snapshot(beside.objects)
         captured = read_captured(request) if live is None else live
         now = _time_of_plan(request, head.committed_at if live is None else None, captured)
         cluster = read_cluster(request, fleet, now, captured)
@@ -189,10 +189,10 @@ def _read_head(
 ) -> tuple[SourceFiles, Snapshot | None]:
     """Return the files to plan; those of a cluster come with its snapshot."""
     if not request.is_of_cluster:
-        live = None if observed is None else objects_snapshot(observed, "the cluster")
+        live = None if observed is None else objects_snapshot(observed)
         return sources.read_source(request), live
     objects = objects_of_cluster(request) if observed is None else observed
-    return _source_of_cluster(objects), objects_snapshot(objects, "the cluster")
+    return _source_of_cluster(objects), objects_snapshot(objects)
 
 
 def _source_of_cluster(objects: Sequence[JsonDict]) -> SourceFiles:
@@ -439,7 +439,7 @@ class _PlanQuestion(NamedTuple):
             self.revision,
             self.catalog,
             self.resolved,
-            settings=settings_for(found.records, self.resolved, "--snapshot"),
+            settings=settings_for(found.records, self.resolved),
             diagnostics=self.findings,
             allow_removal=request.allow_removal,
             discovery=Discovery(found.records.memory),

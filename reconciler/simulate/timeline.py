@@ -105,24 +105,21 @@ class StreamedTimeline:
         self._moment = []
 
 
-def timeline_lines(report: Report, *, wall_clock: bool = False) -> list[str]:
+def timeline_lines(report: Report) -> list[str]:
     """Return a line for each time, kind and NodePool, in the order of the first event.
 
-    Nodes are named by their NodeClaims, as everywhere in a report. Times are spans since the start,
-    or times of the wall clock.
+    Nodes are named by their NodeClaims, as everywhere in a report. Times are those of the wall
+    clock.
     """
     claims = {e.node: e.node_claim for e in report.events if e.node and e.node_claim}
     events = (*report.events, *report.notes)
-    return _format_events(events, claims, report.started_at, wall_clock=wall_clock)
+    return _format_events(events, claims)
 
 
 def _format_events(
-    events: Iterable[Event],
-    claims: Mapping[str, str],
-    start: datetime,
-    *,
-    wall_clock: bool = False,
+    events: Iterable[Event], claims: Mapping[str, str], start: datetime | None = None
 ) -> list[str]:
+    """Return the lines; times are spans since ``start``, without it those of the wall clock."""
     lines = []
     happened = [
         replace(e, node=claims.get(e.node, e.node), message=_with_claim_names(e.message, claims))
@@ -137,7 +134,7 @@ def _format_events(
         reason = event.reason if is_shown else ""
         groups.setdefault((event.at, event.kind, event.node_pool, reason), []).append(event)
     for (at, kind, pool, reason), similar in groups.items():
-        when = f"{at:%m-%d %H:%M:%S}" if wall_clock else format_span(at - start)
+        when = f"{at:%m-%d %H:%M:%S}" if start is None else format_span(at - start)
         lines.append(
             f"  {when:>10}  {_VERBS[kind]:<13}  {_describe_events(kind, pool, reason, similar)}"
         )
@@ -267,7 +264,7 @@ def _amount_phrase(change: float) -> str:
     if not round(abs(change), 4):
         return "the same"
     comparison = "more" if change > 0 else "less"
-    return f"{hourly_price(abs(change))} {comparison} ({monthly_price(change, signed=True)})"
+    return f"{hourly_price(abs(change))} {comparison} ({monthly_change(change)})"
 
 
 def _rollout_sentence(extra: float) -> str:
@@ -310,7 +307,7 @@ def _cost_lines(cost: Money) -> list[str]:
     change = hourly_difference(cost.before, cost.after)
     total = (
         f"Cost: {hourly_price(cost.before)} → {hourly_price(cost.after)} "
-        f"({hourly_price(change, signed=True)}, {monthly_price(change, signed=True)}); "
+        f"({hourly_price(change, signed=True)}, {monthly_change(change)}); "
         f"peak {hourly_price(cost.peak)}; spent {format_dollars(cost.spent)}."
     )
     lines = [total]
@@ -332,9 +329,9 @@ def hourly_price(price: float, *, signed: bool = False) -> str:
     return f"{sign}${abs(price):,.4f}/hour"
 
 
-def monthly_price(price: float, *, signed: bool = False) -> str:
-    """Return an hourly price for a month of 730 hours: ``$596/month``."""
-    return f"{month_of(price, signed=signed)}/month"
+def monthly_change(price: float) -> str:
+    """Return an hourly change for a month of 730 hours: ``+$596/month``."""
+    return f"{month_of(price, signed=True)}/month"
 
 
 def format_span(length: timedelta) -> str:

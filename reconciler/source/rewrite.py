@@ -78,24 +78,23 @@ def _check_result(before: bytes, after: bytes, replacements: Sequence[Replacemen
     places = {document.mark[:2]: n for n, document in enumerate(old)}
     for replacement in replacements:
         number = places[replacement.document.mark[:2]]
-        expected[number] = _replace_value(expected[number], replacement.pointer, replacement)
+        expected[number] = replace_value(
+            expected[number], replacement.pointer, replacement.value, replacement.key
+        )
     if findings or [document.data for document in new] != expected:
         raise RewriteError("a value is shared through an alias, or written in more than one word")
 
 
-def _replace_value(data: object, pointer: Pointer, replacement: Replacement) -> object:
-    step, *below = pointer
+def replace_value(data: object, pointer: Pointer, value: object, key: str = "") -> object:
+    """Return a copy of ``data`` with ``value`` at ``pointer``, in a field renamed to ``key``."""
+    if not pointer:
+        return value
+    step, below = pointer[0], pointer[1:]
     if isinstance(data, list):
-        return [
-            _replace_below(v, below, replacement) if i == step else v for i, v in enumerate(data)
-        ]
-    assert isinstance(data, dict), "a replacement is at a field of the document"
-    name = replacement.key if replacement.key and not below else step
+        return [replace_value(v, below, value, key) if i == step else v for i, v in enumerate(data)]
+    assert isinstance(data, dict), "the pointer leads to a field"
+    name = key if key and not below else step
     return {
-        (name if k == step else k): (_replace_below(v, below, replacement) if k == step else v)
+        (name if k == step else k): (replace_value(v, below, value, key) if k == step else v)
         for k, v in data.items()
     }
-
-
-def _replace_below(value: object, pointer: list[str | int], replacement: Replacement) -> object:
-    return _replace_value(value, tuple(pointer), replacement) if pointer else replacement.value

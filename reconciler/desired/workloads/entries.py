@@ -7,7 +7,7 @@ that nobody plans never makes a fleet invalid.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -165,23 +165,28 @@ def pods_in(api_version: str, data: object) -> str:
     group = group_of(api_version)
     if is_of_policies(group):
         return ""
-    if _has_containers(data, _DEPTH_MAX):
+    if _is_anywhere(data, _has_containers):
         return "a pod template"
     is_rendered = any(group == g or group.endswith(f".{g}") for g in _RENDERED_GROUPS)
-    return "" if is_rendered or not _has_resources(data, _DEPTH_MAX) else "requests of containers"
+    return (
+        "" if is_rendered or not _is_anywhere(data, _states_resources) else "requests of containers"
+    )
 
 
-def _has_containers(data: object, depth: int) -> bool:
+def _is_anywhere(data: object, states: Callable[[JsonDict], bool], depth: int = _DEPTH_MAX) -> bool:
+    """Return whether ``states`` holds for an object within ``data``."""
     if depth == 0:
         return False
     if isinstance(data, list):
-        return any(_has_containers(item, depth - 1) for item in data)
+        return any(_is_anywhere(item, states, depth - 1) for item in data)
     if not isinstance(data, dict):
         return False
+    return states(data) or any(_is_anywhere(value, states, depth - 1) for value in data.values())
+
+
+def _has_containers(data: JsonDict) -> bool:
     found = data.get("containers")
-    if isinstance(found, list) and any(_is_container(item) for item in found):
-        return True
-    return any(_has_containers(value, depth - 1) for value in data.values())
+    return isinstance(found, list) and any(_is_container(item) for item in found)
 
 
 def _is_container(item: object) -> bool:
@@ -190,18 +195,6 @@ def _is_container(item: object) -> bool:
         return False
     changes = isinstance(item.get("name"), str) and isinstance(item.get("resources"), dict)
     return isinstance(item.get("image"), str) or changes
-
-
-def _has_resources(data: object, depth: int) -> bool:
-    if depth == 0:
-        return False
-    if isinstance(data, list):
-        return any(_has_resources(item, depth - 1) for item in data)
-    if not isinstance(data, dict):
-        return False
-    return _states_resources(data) or any(
-        _has_resources(value, depth - 1) for value in data.values()
-    )
 
 
 def _states_resources(data: JsonDict) -> bool:

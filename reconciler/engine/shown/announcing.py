@@ -55,14 +55,14 @@ def _pod_announcements(seen: Observation, plan: Plan) -> Iterator[Announcement]:
         if pod is not None:
             lines = leading_reasons(item.reasons)[:_REASONS_MAX]
             text = f"Failed to schedule pod: {'; '.join(lines) or 'no NodePool fits'}"
-            yield _pod_announcement(pod, "FailedScheduling", "Scheduling", text, is_warning=True)
+            yield _pod_announcement(pod, "FailedScheduling", text, is_warning=True)
     places = {p.pod: _format_place(p.node, p.node_claim) for p in plan.placements}
     for key, node in seen.nominations.items():
         places.setdefault(key, _format_place(node, None))
     for key, place in sorted(places.items()):
         if key in pending and place:
             text = f"Pod should schedule on: {place}"
-            yield _pod_announcement(pending[key], "Nominated", "Scheduling", text)
+            yield _pod_announcement(pending[key], "Nominated", text)
 
 
 def _format_place(node: str | None, node_claim: str | None) -> str:
@@ -160,11 +160,11 @@ def _pool_announcements(plan: Plan) -> Iterator[Announcement]:
 
 
 def _pod_announcement(
-    pod: Pod, reason: str, action: str, text: str, *, is_warning: bool = False
+    pod: Pod, reason: str, text: str, *, is_warning: bool = False
 ) -> Announcement:
-    meta = pod.metadata
+    meta, shown = pod.metadata, text[:_TEXT_MAX]
     return Announcement(
-        "Pod", meta.name, reason, action, text[:_TEXT_MAX], pod.namespace, meta.uid, is_warning
+        "Pod", meta.name, reason, "Scheduling", shown, pod.namespace, meta.uid, is_warning
     )
 
 

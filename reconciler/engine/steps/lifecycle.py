@@ -304,17 +304,17 @@ def is_gone(claim: NodeClaim, instance: Instance | None, listed_at: datetime) ->
         return False
     if instance is not None:
         return instance.state == "terminated"
-    if claim.is_true(TERMINATING) and _has_lasted(claim, LAUNCHED, VANISHED_AFTER, listed_at):
+    if claim.is_true(TERMINATING) and _has_lasted(claim, LAUNCHED, listed_at):
         return True
-    return _has_lasted(claim, MISSING, VANISHED_AFTER, listed_at)
+    return _has_lasted(claim, MISSING, listed_at)
 
 
-def _has_lasted(claim: NodeClaim, kind: str, span: timedelta, now: datetime) -> bool:
-    """Return whether a condition has been True for at least ``span``."""
+def _has_lasted(claim: NodeClaim, kind: str, now: datetime) -> bool:
+    """Return whether a condition has been True for at least ``VANISHED_AFTER``."""
     since = claim.condition(kind)
     if since is None or since.status != "True":
         return False
-    return since.last_transition_time is None or now - since.last_transition_time >= span
+    return since.last_transition_time is None or now - since.last_transition_time >= VANISHED_AFTER
 
 
 def mark_launching(claim: NodeClaim, now: datetime) -> NodeClaim:

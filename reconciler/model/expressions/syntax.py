@@ -189,15 +189,15 @@ def parse_expression(text: str) -> Node:
         raise CELError("nested too deeply") from error
     if parser.token.kind != "end":
         raise CELError(f'unexpected "{parser.token.text}"', parser.token.offset)
-    if _is_deeper(found, _TREE_DEPTH_MAX):
+    if _is_too_deep(found):
         raise CELError("nested too deeply")
     return found
 
 
-def _is_deeper(node: Node, levels: int) -> bool:
-    """Return whether a tree has more levels; it can have too many to be visited recursively."""
+def _is_too_deep(node: Node) -> bool:
+    """Return whether a tree has too many levels; it may have too many to be visited recursively."""
     found = [node]
-    for _ in range(levels):
+    for _ in range(_TREE_DEPTH_MAX):
         found = [
             p for item in found for name in item.__slots__ for p in _parts(getattr(item, name))
         ]

@@ -17,9 +17,9 @@ def range_phrase(found: FleetRange) -> str:
     return f"{fleet_phrase(found)} ({_count_phrase(found)})"
 
 
-def fleet_phrase(found: FleetRange, per: str = " an hour") -> str:
+def fleet_phrase(found: FleetRange) -> str:
     """Return ``5 to 7 nodes, $0.43 to $0.53 an hour``."""
-    return f"{nodes_phrase(found.nodes)}, {dollars_phrase(found.per_hour)}{per}"
+    return f"{nodes_phrase(found.nodes)}, {dollars_phrase(found.per_hour)} an hour"
 
 
 def _count_phrase(found: FleetRange) -> str:

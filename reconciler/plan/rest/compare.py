@@ -346,10 +346,7 @@ class RestedBase:
         else:
             world = _world_under(self._from, pair)
             after = self._continue(inputs, world, self._from.at, self._from.history)
-        change = difference_of(self.rest, after)
-        if self._has_new_nodes:  # no node of one side is one of the other
-            change = msgspec.structs.replace(change, replaced=0, rollout=None)
-        return change, after
+        return self._change_to(after), after
 
     def compare_cluster(
         self, change_cluster: Callable[[ClusterState], ClusterState]
@@ -365,10 +362,14 @@ class RestedBase:
             start = self._from
             world = with_fields(start.world, cluster=change_cluster(start.world.cluster))
             after = self._continue(self._base, world, start.at, start.history)
+        return self._change_to(after), after
+
+    def _change_to(self, after: RestResult) -> AtRest:
         change = difference_of(self.rest, after)
-        if self._has_new_nodes:
-            change = msgspec.structs.replace(change, replaced=0, rollout=None)
-        return change, after
+        if not self._has_new_nodes:
+            return change
+        # no node of one side is one of the other
+        return msgspec.structs.replace(change, replaced=0, rollout=None)
 
     def _continue_cluster(self, inputs: Inputs, work_max: int | None = None) -> RestResult:
         world = RestingFleet(inputs.cluster, instances=inputs.instances)

@@ -93,7 +93,7 @@ def _simulation_of(objects: Sequence[JsonDict], inputs: Inputs) -> SimulationInp
     """Return the simulation of a watched cluster, with what its plan was made from."""
     from reconciler.watch.observed import planned_fleet
 
-    captured = objects_snapshot(objects, "the cluster")
+    captured = objects_snapshot(objects)
     snapshot = identify_nodes(captured, trusts_initialized=True).snapshot
     planned = planned_fleet(inputs, snapshot)
     known = {f.name: getattr(planned, f.name) for f in fields(planned) if f.init}

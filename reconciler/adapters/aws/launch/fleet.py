@@ -112,9 +112,9 @@ def overrides(
     return list(rows.values())
 
 
-def first_types(options: Sequence[LaunchOption], limit: int = MAX_TYPES) -> list[LaunchOption]:
-    """Return the options of the first ``limit`` instance types."""
-    names = list(dict.fromkeys(option.instance_type for option in options))[:limit]
+def first_types(options: Sequence[LaunchOption]) -> list[LaunchOption]:
+    """Return the options of the first ``MAX_TYPES`` instance types."""
+    names = list(dict.fromkeys(option.instance_type for option in options))[:MAX_TYPES]
     kept = frozenset(names)
     return [option for option in options if option.instance_type in kept]
 
