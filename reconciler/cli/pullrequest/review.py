@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from reconciler import exitcode
 from reconciler.adapters.writing import write_file
 from reconciler.assembly.inputs.request import SNAPSHOT_MAX_AGE, FleetRequest
-from reconciler.assembly.inputs.timings import Timings, current_time
+from reconciler.assembly.inputs.timings import Timings
 from reconciler.cli.output.findings import render_github
 from reconciler.cli.parser.options import argument, option, repeated
 from reconciler.cli.pullrequest.failure import (
@@ -33,8 +33,6 @@ from reconciler.plan.render.verdicts import full_verdict_of
 
 if TYPE_CHECKING:
     from reconciler.cli.validation import ValidationResult
-    from reconciler.model.decision.policy import Policy
-    from reconciler.plan.make.inputs import Inputs
     from reconciler.plan.value.plan import Plan
 
 
@@ -218,37 +216,15 @@ def _validate(fleet: FleetRequest, options: ReviewRequest) -> ValidationResult:
     return validate_fleet(request)
 
 
-def _judged_plan(
-    request: FleetRequest, options: ReviewRequest
-) -> tuple[Inputs, Sequence[Policy], Plan]:
-    """Return the plan of a fleet with the verdicts of its policies, and what both are made from."""
-    import msgspec
-
-    from reconciler.assembly.inputs import policies
-    from reconciler.backtest.change import with_backtest
-    from reconciler.cli.pullrequest.elsewhere import with_workloads_elsewhere
-    from reconciler.plan.planning import plan_of
-    from reconciler.plan.render.unknown import is_new_fleet
-    from reconciler.simulate.planinputs import read_inputs
-
-    timings = Timings(lambda _: None)
-    operator = policies.operator_policies(request, options.policies)
-    inputs = read_inputs(request, timings)
-    rules = policies.policies_of(operator, inputs)
-    plan = plan_of(msgspec.structs.replace(inputs, finds_steady_state=True), timings)
-    if options.trace is not None and request.base is not None and not is_new_fleet(plan):
-        plan = with_backtest(plan, request, options.trace, timings)
-    plan = with_workloads_elsewhere(plan, request)
-    return inputs, rules, policies.judge(plan, rules, current_time(request.now))
-
-
 def _plan_fleet(request: FleetRequest, stem: str, options: ReviewRequest, findings: str) -> Review:
     from reconciler.assembly.inputs import planfile, policies
+    from reconciler.cli.pullrequest.judged import judged_plan
     from reconciler.plan.render.html import render_html
     from reconciler.plan.render.markdown import render_markdown
     from reconciler.plan.render.summary import summary_of
 
-    inputs, rules, plan = _judged_plan(request, options)
+    operator = policies.operator_policies(request, options.policies)
+    plan, names, inputs = judged_plan(request, operator, Timings(), trace=options.trace)
     refused = policies.blocking_policies(plan, options.fail_on)
     pods = pods_at_fault(plan)
     is_refused = bool(refused) or bool(pods and policies.UNSCHEDULABLE in options.fail_on)
@@ -274,7 +250,7 @@ def _plan_fleet(request: FleetRequest, stem: str, options: ReviewRequest, findin
         headline=summary.text[0],
         per_month=summary.per_month if summary.kept_per_month is None else summary.kept_per_month,
         unschedulable=len(pods),
-        policies=tuple(policy.name for policy in rules),
+        policies=names,
     )
 
 

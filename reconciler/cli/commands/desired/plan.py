@@ -6,14 +6,13 @@ import argparse
 import gc
 import json
 import sys
-from dataclasses import dataclass
-from dataclasses import replace as dataclass_replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
 from reconciler.assembly.inputs.folder import is_in_fleet
-from reconciler.assembly.inputs.timings import Timings, current_time
+from reconciler.assembly.inputs.timings import Timings
 from reconciler.cli.parser import inputs
 from reconciler.cli.parser.options import add_options, option, part, repeated, switch
 from reconciler.model.errors import CloudError, UsageError
@@ -199,7 +198,7 @@ def request_of(args: argparse.Namespace) -> PlanRequest:
         }
         named = [flag for flag, value in others.items() if value]
         is_of_cluster = _is_of_cluster(from_cluster=args.from_cluster, named=named)
-        fleet = dataclass_replace(fleet, is_of_cluster=is_of_cluster)
+        fleet = replace(fleet, is_of_cluster=is_of_cluster)
     if args.overrides and args.file is not None:
         raise _not_applied_error("--out")
     return inputs.request_from(PlanRequest, args, fleet=fleet, what_if=what_if)
@@ -234,36 +233,26 @@ def run(request: PlanRequest) -> int:
     # a tenth of the time and find nothing.
     gc.set_threshold(200_000, 20, 20)
     from reconciler.assembly.inputs import policies
-    from reconciler.assembly.inputs.sources import stated_durations
-    from reconciler.backtest.change import expect_base, with_backtest
+    from reconciler.backtest.change import expect_base
     from reconciler.cli.output.progressline import show_progress
-    from reconciler.cli.pullrequest.elsewhere import with_workloads_elsewhere
     from reconciler.cli.pullrequest.fleets import at_former_folder
-    from reconciler.simulate.planinputs import read_inputs
+    from reconciler.cli.pullrequest.judged import judged_plan
 
     expect_base(request.trace, request.fleet.base)
     with show_progress("Planning") as line:
         timings = Timings(line.enter)
         with timings("read"):
             operator = policies.operator_policies(request.fleet, request.policies)
-            request = dataclass_replace(request, fleet=at_former_folder(request.fleet))
-        inputs = read_inputs(request.fleet, timings, request.what_if)
-        rules = policies.policies_of(operator, inputs)
-        unknown = policies.unknown_policy(request.fail_on, [policy.name for policy in rules])
-        if unknown is not None:
-            raise unknown
-        from msgspec.structs import replace
-
-        from reconciler.plan.planning import plan_of
-        from reconciler.plan.render.unknown import is_new_fleet
-
-        durations = stated_durations(request.fleet, inputs.fleet)
-        plan = plan_of(replace(inputs, finds_steady_state=True, durations=durations), timings)
-        if request.trace is not None and not is_new_fleet(plan):
-            plan = with_backtest(plan, request.fleet, request.trace, timings)
+            request = replace(request, fleet=at_former_folder(request.fleet))
+        plan, _, inputs = judged_plan(
+            request.fleet,
+            operator,
+            timings,
+            trace=request.trace,
+            fail_on=request.fail_on,
+            what_if=request.what_if,
+        )
         with timings("render"):
-            plan = with_workloads_elsewhere(plan, request.fleet)
-            plan = policies.judge(plan, rules, current_time(request.fleet.now))
             refused = policies.blocking_policies(plan, request.fail_on)
             text = render(plan, request, inputs)
             if request.file and not refused:
