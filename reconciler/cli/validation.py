@@ -6,10 +6,10 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from reconciler.cli.parser.options import switch
 from reconciler.model.text.urls import without_secrets
 from reconciler.model.text.visible import Painted, one_line
 from reconciler.notifications.stream import has_colour
+from reconciler.options import switch
 from reconciler.source.resource import CONFIG_FILES
 
 if TYPE_CHECKING:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from reconciler.options import option, repeated, switch
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -14,62 +16,112 @@ if TYPE_CHECKING:
 
 SNAPSHOT_MAX_AGE: Final = timedelta(hours=24)
 WORKERS_MAX: Final = 64
+DASHBOARD: Final = "127.0.0.1:8080"
+"""Where the dashboard of a simulated fleet is by default."""
+
+_FLEET: Final = "fleet"
+_INPUTS: Final = "inputs"
+_SETTINGS: Final = "settings"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateRequest:
     """A fleet on this machine and its recorded state.
 
-    ``path`` is the fleet folder, None for the current one. ``state`` is the flag ``--state``,
-    ``settings`` are the ``KEY=VALUE`` of ``--set``, ``config`` is the operator's configuration
-    file. ``now`` is None for the system clock.
+    ``path`` is the fleet folder, None for the current one.
     """
 
     path: str | None = None
-    state: str | None = None
-    settings: tuple[str, ...] = ()
-    config: str | None = None
-    now: datetime | None = None
+    state: str | None = option(
+        "--state", "DIR|URL", "state directory or database URL", group=_SETTINGS
+    )
+    settings: tuple[str, ...] = repeated(
+        "--set", "KEY=VALUE", "override a setting of reconciler.yaml (repeatable)", group=_SETTINGS
+    )
+    config: str | None = option(
+        "--config",
+        "FILE",
+        "operator settings, in a file outside the repository (default: $RECONCILER_CONFIG)",
+        group=_SETTINGS,
+    )
+    now: datetime | None = option(
+        "--now", "TIME", "current time in RFC 3339 (default: the system clock)", group=_INPUTS
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetRequest(StateRequest):
     """A fleet at a revision, and the inputs that a plan of it is made from.
 
-    ``repo`` is the URL of a remote repository, ``ref`` a commit, branch or tag, ``below`` the
-    folder within the repository, ``base`` the commit to compare with. ``snapshot`` and
-    ``catalog`` are files (``-`` is stdin); a snapshot may also be an object of S3, an https URL or
-    a file in git. A snapshot older than ``snapshot_max_age`` causes a warning. ``is_watched`` is
-    whether changes of the folder are detected at once although ``ref`` names a commit.
-    ``base_path`` is where the fleet's folder was at ``base``, if it has moved since. ``is_removed``
-    is whether the folder is gone: then only the settings of the base are left of the fleet.
-    ``is_emptied`` is whether a change deletes every NodePool: then a folder without any is planned.
-    ``replicas_percent`` is how many replicas scaled workloads have: None for the present number,
-    else from 0 (the minimum) to 100 (the maximum).
-    ``manifests`` are files with rendered objects (``-`` is stdin), beside those of the folder or,
-    with ``is_instead``, instead of them: then only the configuration of the folder counts.
-    ``cost_by`` is how the cost of a change is divided among workloads (``--by``), empty by default.
-    ``durations`` are how long the pods of CronJobs run, by ``namespace/name`` or by name.
-    ``is_of_cluster`` is whether the NodePools and settings are those of the cluster itself, without
-    any file, and ``overrides`` are files with objects in place of those of the same name.
-    ``is_in_ci`` is whether a job of a CI service plans a commit. ``is_base`` is whether it is the
-    base of a comparison, which may have older versions of the API.
+    ``is_watched`` is whether changes of the folder are detected at once although ``ref`` names a
+    commit. ``base_path`` is where the fleet's folder was at ``base``, if it has moved since.
+    ``is_removed`` is whether the folder is gone: then only the settings of the base are left of the
+    fleet. ``is_emptied`` is whether a change deletes every NodePool: then a folder without any is
+    planned. ``replicas_percent`` is None for the present number, else from 0 (the minimum) to 100
+    (the maximum). With ``is_instead``, ``manifests`` are read instead of the folder, of which only
+    the configuration counts. ``cost_by`` is how the cost of a change is divided among workloads
+    (``--by``), empty by default. ``durations`` are how long the pods of CronJobs run, by
+    ``namespace/name`` or by name. ``is_of_cluster`` is whether the NodePools and settings are those
+    of the cluster itself, without any file, and ``overrides`` are files with objects in place of
+    those of the same name. ``is_in_ci`` is whether a job of a CI service plans a commit.
+    ``is_base`` is whether it is the base of a comparison, which may have older versions of the API.
     """
 
-    repo: str | None = None
-    ref: str | None = None
-    below: str | None = None
-    base: str | None = None
-    snapshot: str | None = None
-    snapshot_max_age: timedelta = SNAPSHOT_MAX_AGE
-    catalog: str | None = None
-    allow_removal: frozenset[str] = frozenset()
+    repo: str | None = option(
+        "--repo", "URL", "read a remote repository, no checkout", group=_FLEET
+    )
+    ref: str | None = option(
+        "--ref", "REF", "commit, branch or tag (default: the working tree)", group=_FLEET
+    )
+    below: str | None = option("--path", "DIR", "fleet folder within the repository", group=_FLEET)
+    base: str | None = option(
+        "--base", "REF", "show what changes compared with this commit", group=_INPUTS
+    )
+    snapshot: str | None = option(
+        "--snapshot",
+        "PLACE",
+        "cluster objects from `reconciler snapshot` or `kubectl get … -o json`: a file, - for "
+        "stdin, s3://BUCKET/KEY, https://HOST/PATH, or git:REF:PATH",
+        group=_INPUTS,
+    )
+    snapshot_max_age: timedelta = option(
+        "--snapshot-max-age",
+        "DURATION",
+        "warn if the snapshot is older than this (default: 24h)",
+        default=SNAPSHOT_MAX_AGE,
+        group=_INPUTS,
+    )
+    catalog: str | None = option(
+        "--catalog",
+        "FILE",
+        "catalog of instance types (default: the bundled AWS catalog)",
+        group=_INPUTS,
+    )
+    allow_removal: frozenset[str] = repeated(
+        "--allow-removal",
+        "NAME",
+        "allow this NodePool to be removed if it is no longer in git (repeatable)",
+        default=frozenset(),
+        group=_SETTINGS,
+    )
     is_watched: bool = False
     base_path: str | None = None
     is_removed: bool = False
     is_emptied: bool = False
-    replicas_percent: int | None = None
-    manifests: tuple[str, ...] = ()
+    replicas_percent: int | None = option(
+        "--replicas",
+        "NUMBER",
+        "replicas of scaled workloads: present (without a cluster, the minimum), min, max, or N%% "
+        "of the range between them (default: present)",
+        group=_INPUTS,
+    )
+    manifests: tuple[str, ...] = repeated(
+        "-f",
+        "FILE",
+        "rendered manifests or `terraform show -json` (- for stdin), added to the files of PATH, "
+        "or read alone without PATH (repeatable)",
+        group=_FLEET,
+    )
     is_instead: bool = False
     cost_by: str = ""
     is_of_cluster: bool = False
@@ -129,16 +181,25 @@ class SweepRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """A file with a trace, what it is replayed against, and where.
+    """A file with a trace, what it is replayed against, and where; nothing without ``trace``."""
 
-    ``trace`` is None if nothing is replayed. ``against`` is ``karpenter-defaults``, ``frontier`` or
-    None. With ``workload_only``, the spot prices and refusals of the trace are left out.
-    """
-
-    trace: str | None = None
-    against: str | None = None
+    trace: str | None = option(
+        "--trace",
+        "FILE",
+        "replay this workload: a trace of reconciler or an openb CSV, plain or gzipped",
+    )
+    against: str | None = option(
+        "--against",
+        None,
+        "with --trace: also replay it as Karpenter packs and searches, or with settings that trade "
+        "cost for evictions",
+        choices=("karpenter-defaults", "frontier"),
+    )
     sweep: SweepRequest = field(default_factory=SweepRequest)
-    workload_only: bool = False
+    workload_only: bool = switch(
+        "--workload-only",
+        "with --trace: omit the recorded spot prices and unavailable offerings",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,25 +223,44 @@ class ServingRequest:
         return bool(self.listen or self.probes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
     """The fleet to keep, how often it is reconciled, and how the daemon behaves.
 
-    ``others`` are the fleets, or folders of fleets, that were named after the first. ``waits`` is
-    whether it waits for the lease where another process holds it. ``acts_on_files`` is whether
-    uncommitted changes count. ``heartbeat`` is a file, None for none. ``is_simulated`` is whether
-    EC2 and the cluster are simulated.
+    ``others`` are the fleets, or folders of fleets, that were named after the first. ``heartbeat``
+    is a file, None for none.
     """
 
     fleet: FleetRequest
-    interval: timedelta
-    waits: bool = True
-    acts_on_files: bool = False
     heartbeat: str | None = None
-    log_format: str = "text"
+    interval: timedelta = option(
+        "--interval",
+        "DURATION",
+        "time between two reconcile passes (default: 30s)",
+        default=timedelta(seconds=30),
+    )
+    waits: bool = switch(
+        "--no-wait",
+        "exit 1 if another process acts for this fleet (default: wait, and take over)",
+        default=True,
+    )
+    acts_on_files: bool = switch(
+        "--dirty", "act on uncommitted changes of the working tree (default: on its commits only)"
+    )
+    is_simulated: bool = switch(
+        "--simulated",
+        f"act on a simulated EC2 and cluster, with the dashboard at http://{DASHBOARD} unless "
+        "--listen is given",
+    )
+    log_format: str = option(
+        "--log-format",
+        None,
+        "format of the log (default: text)",
+        choices=("text", "json"),
+        default="text",
+    )
     serving: ServingRequest = ServingRequest()
     others: tuple[FleetRequest, ...] = ()
-    is_simulated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reconciler.cli.parser.options import switch
+from reconciler.options import switch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

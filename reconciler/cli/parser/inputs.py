@@ -18,96 +18,29 @@ from reconciler.assembly.inputs.request import (
     SweepRequest,
 )
 from reconciler.assembly.inputs.timings import read_time
-from reconciler.cli.parser.options import (
+from reconciler.model.errors import UsageError
+from reconciler.model.text.quoting import quote_value
+from reconciler.options import (
     Groups,
     RequestField,
     declare,
     flag_of,
-    option,
     part,
-    repeated,
 )
-from reconciler.model.errors import UsageError
-from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
     from reconciler.model.grouping import Grouping
 
 _Request = TypeVar("_Request")
-_FLEET: Final = "fleet"
-_INPUTS: Final = "inputs"
-_SETTINGS: Final = "settings"
-
-_SHARED: Final = {
-    "repo": option("--repo", "URL", "read a remote repository, no checkout", group=_FLEET),
-    "ref": option(
-        "--ref", "REF", "commit, branch or tag (default: the working tree)", group=_FLEET
-    ),
-    "below": option("--path", "DIR", "fleet folder within the repository", group=_FLEET),
-    "manifests": repeated(
-        "-f",
-        "FILE",
-        "rendered manifests or `terraform show -json` (- for stdin), added to the files of PATH, "
-        "or read alone without PATH (repeatable)",
-        group=_FLEET,
-    ),
-    "base": option("--base", "REF", "show what changes compared with this commit", group=_INPUTS),
-    "snapshot": option(
-        "--snapshot",
-        "PLACE",
-        "cluster objects from `reconciler snapshot` or `kubectl get … -o json`: a file, - for "
-        "stdin, s3://BUCKET/KEY, https://HOST/PATH, or git:REF:PATH",
-        group=_INPUTS,
-    ),
-    "snapshot_max_age": option(
-        "--snapshot-max-age",
-        "DURATION",
-        "warn if the snapshot is older than this (default: 24h)",
-        group=_INPUTS,
-    ),
-    "catalog": option(
-        "--catalog",
-        "FILE",
-        "catalog of instance types (default: the bundled AWS catalog)",
-        group=_INPUTS,
-    ),
-    "replicas": option(
-        "--replicas",
-        "NUMBER",
-        "replicas of scaled workloads: present (without a cluster, the minimum), min, max, or N%% "
-        "of the range between them (default: present)",
-        group=_INPUTS,
-    ),
-    "now": option(
-        "--now", "TIME", "current time in RFC 3339 (default: the system clock)", group=_INPUTS
-    ),
-    "state": option("--state", "DIR|URL", "state directory or database URL", group=_SETTINGS),
-    "settings": repeated(
-        "--set", "KEY=VALUE", "override a setting of reconciler.yaml (repeatable)", group=_SETTINGS
-    ),
-    "config": option(
-        "--config",
-        "FILE",
-        "operator settings, in a file outside the repository (default: $RECONCILER_CONFIG)",
-        group=_SETTINGS,
-    ),
-    "allow_removal": repeated(
-        "--allow-removal",
-        "NAME",
-        "allow this NodePool to be removed if it is no longer in git (repeatable)",
-        group=_SETTINGS,
-    ),
-}
-"""Destination of each shared flag → its declaration, in the order of the help."""
 
 PLANNING: Final = (
     *("repo", "ref", "below", "manifests", "base", "snapshot", "snapshot_max_age", "catalog"),
-    *("replicas", "now"),
+    *("replicas_percent", "now"),
     *("state", "settings", "config", "allow_removal"),
 )
 """The flags of a command that plans a fleet from any inputs."""
 
-_NOT_OF_ACTING: Final = ("manifests", "base", "snapshot", "snapshot_max_age", "replicas")
+_NOT_OF_ACTING: Final = ("manifests", "base", "snapshot", "snapshot_max_age", "replicas_percent")
 
 ACTING: Final = tuple(name for name in PLANNING if name not in _NOT_OF_ACTING)
 """The flags of a command that acts on the running fleet: git as it is, the cluster as it is."""
@@ -142,9 +75,10 @@ def add_paths(parser: argparse.ArgumentParser) -> None:
 def add_flags(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
     """Declare the shared flags with these destinations, grouped as the help shows them."""
     groups: Groups = {}
-    for name, shared in _SHARED.items():
+    shared = {field.name: field for field in fields(FleetRequest)}
+    for name in PLANNING:
         if name in names:
-            declare(parser, name, shared, groups)
+            declare(parser, shared[name], groups)
 
 
 def of_fleet(names: Sequence[str]) -> RequestField:
@@ -325,7 +259,7 @@ def fleet_request(args: argparse.Namespace, path: str | None) -> FleetRequest:
         args,
         path=path if repo is not None else fleet_folder(path, below),
         settings=_settings_of(args),
-        replicas_percent=_replicas_percent(getattr(args, "replicas", None) or "present"),
+        replicas_percent=_replicas_percent(getattr(args, "replicas_percent", None) or "present"),
         is_instead=bool(manifests) and path is None and repo is None and below is None,
         cost_by=str(getattr(args, "cost_by", None) or ""),
         durations=tuple(map(_duration_of, getattr(args, "duration", ()))),

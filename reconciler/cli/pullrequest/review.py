@@ -14,7 +14,6 @@ from reconciler.adapters.writing import write_file
 from reconciler.assembly.inputs.request import SNAPSHOT_MAX_AGE, FleetRequest
 from reconciler.assembly.inputs.timings import Timings
 from reconciler.cli.output.findings import render_github
-from reconciler.cli.parser.options import argument, option, repeated
 from reconciler.cli.pullrequest.failure import (
     FailureReason,
     PlanFailure,
@@ -28,6 +27,7 @@ from reconciler.cli.validation import ValidateRequest, validate_fleet
 from reconciler.model.diagnostics import Severity
 from reconciler.model.errors import InvalidFleetError, PolicyError, ReconcilerError, UsageError
 from reconciler.model.text.visible import encodable, one_line
+from reconciler.options import argument, option, repeated
 from reconciler.plan.render.unplaced import pods_at_fault
 from reconciler.plan.render.verdicts import full_verdict_of
 

@@ -21,7 +21,6 @@ from reconciler.adapters.database.location import may_exist
 from reconciler.assembly.inputs import watching
 from reconciler.assembly.mandate import Approval, mandate_of
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options, option, part, switch
 from reconciler.exitcode import DONE, FAILED
 from reconciler.model.errors import InvalidFleetError, StalePlanError, UnreadableError, UsageError
 from reconciler.model.text.counting import format_count
@@ -29,6 +28,7 @@ from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.times import format_time
 from reconciler.notifications.log import TerminalNotifier
 from reconciler.notifications.stream import has_colour, render_for_terminal
+from reconciler.options import add_options, option, part, switch
 
 if TYPE_CHECKING:
     import argparse

@@ -16,11 +16,11 @@ from reconciler import exitcode
 from reconciler.assembly.inputs import records, watching
 from reconciler.assembly.mandate import tags_of
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options, option, switch
 from reconciler.model.errors import LeaseHeldError, UsageError
 from reconciler.model.text.nearest import did_you_mean
 from reconciler.notifications.log import TerminalNotifier
 from reconciler.notifications.stream import has_colour
+from reconciler.options import add_options, option, switch
 from reconciler.ports.journal import Outcome, Verb
 
 if TYPE_CHECKING:

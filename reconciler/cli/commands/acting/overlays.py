@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.clock import SystemClock
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options, option, part, switch
 from reconciler.exitcode import DONE, FAILED
 from reconciler.model.errors import UsageError
 from reconciler.model.text.visible import one_line
+from reconciler.options import add_options, option, part, switch
 
 if TYPE_CHECKING:
     import argparse

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from reconciler import exitcode
 from reconciler.assembly.inputs import records
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options, part, repeated
 from reconciler.inspection.replies import ResumedPool, ResumeReply
 from reconciler.model.text.times import format_time
+from reconciler.options import add_options, part, repeated
 from reconciler.render.reply import render_reply, sections_of
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from reconciler.adapters.clock import SystemClock
 from reconciler.assembly.fleetsource import expect_commits
 from reconciler.assembly.inputs import watching
-from reconciler.assembly.inputs.request import RunRequest
+from reconciler.assembly.inputs.request import DASHBOARD, RunRequest
 from reconciler.assembly.monitoring import serve_monitoring
 from reconciler.cli.commands.environment import health
 from reconciler.cli.parser import inputs, serving
@@ -20,50 +20,17 @@ from reconciler.exitcode import DONE
 from reconciler.model.errors import UsageError
 from reconciler.notifications.log import FORMATS, LogNotifier, log_libraries
 from reconciler.notifications.stream import has_colour
+from reconciler.options import add_options
 
 if TYPE_CHECKING:
     import argparse
-
-
-DASHBOARD: Final = "127.0.0.1:8080"
-"""Where the dashboard of a simulated fleet is by default."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the fleet, and how often it is reconciled."""
     inputs.add_paths(parser)
     health.add_heartbeat(parser)
-    parser.add_argument(
-        "--interval",
-        default="30s",
-        metavar="DURATION",
-        help="time between two reconcile passes (default: 30s)",
-    )
-    parser.add_argument(
-        "--no-wait",
-        dest="waits",
-        action="store_false",
-        help="exit 1 if another process acts for this fleet (default: wait, and take over)",
-    )
-    parser.add_argument(
-        "--dirty",
-        dest="acts_on_files",
-        action="store_true",
-        help="act on uncommitted changes of the working tree (default: on its commits only)",
-    )
-    parser.add_argument(
-        "--simulated",
-        dest="is_simulated",
-        action="store_true",
-        help=f"act on a simulated EC2 and cluster, with the dashboard at http://{DASHBOARD} unless "
-        "--listen is given",
-    )
-    parser.add_argument(
-        "--log-format",
-        choices=("text", "json"),
-        default="text",
-        help="format of the log (default: text)",
-    )
+    add_options(RunRequest, parser)
     serving.add_serving(parser)
     inputs.add_flags(parser, inputs.ACTING)
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 from reconciler import exitcode
 from reconciler.adapters.clock import SystemClock
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options, option, switch
 from reconciler.model.errors import ClusterError, UsageError
+from reconciler.options import add_options, option, switch
 
 if TYPE_CHECKING:
     import argparse

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from reconciler import exitcode
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options, part
 from reconciler.model.text.urls import without_secrets
+from reconciler.options import add_options, part
 
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.request import StateRequest

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from reconciler import exitcode
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options, argument, part, repeated
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import InvalidFleetError, UnreadableError
+from reconciler.options import add_options, argument, part, repeated
 
 if TYPE_CHECKING:
     from reconciler.desired.fleet import SourceFile

@@ -20,11 +20,11 @@ from reconciler.adapters.writing import write_file
 from reconciler.assembly.inputs.timings import current_time
 from reconciler.cli.output.progressline import show_progress
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options, part, switch
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import CloudError, InvalidFleetError
 from reconciler.model.settings import DataSource
 from reconciler.model.text.counting import format_count
+from reconciler.options import add_options, part, switch
 from reconciler.source.resource import LOCK_FILE
 
 if TYPE_CHECKING:

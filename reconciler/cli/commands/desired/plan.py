@@ -14,12 +14,12 @@ from reconciler import exitcode
 from reconciler.assembly.inputs.folder import is_in_fleet
 from reconciler.assembly.inputs.timings import Timings
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options, option, part, repeated, switch
 from reconciler.model.errors import CloudError, UsageError
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.visible import Painted, one_line
 from reconciler.notifications.stream import render_for_terminal
+from reconciler.options import add_options, option, part, repeated, switch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

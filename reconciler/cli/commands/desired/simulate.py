@@ -15,10 +15,10 @@ from reconciler.assembly.inputs.timings import Timings, current_time, read_time_
 from reconciler.cli.commands.desired.plan import write_output
 from reconciler.cli.output.progressline import show_progress
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options, option, part, switch
 from reconciler.model.errors import UsageError
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.visible import one_line
+from reconciler.options import add_options, option, part, switch
 from reconciler.source.document import LIMITS
 
 if TYPE_CHECKING:
@@ -42,25 +42,9 @@ _NOT_SETTLED: Final = (
 
 
 def _add_replay(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "--trace",
-        metavar="FILE",
-        help="replay this workload: a trace of reconciler or an openb CSV, plain or gzipped",
-    )
-    add(
-        "--against",
-        choices=("karpenter-defaults", "frontier"),
-        help="with --trace: also replay it as Karpenter packs and searches, or with settings that "
-        "trade cost for evictions",
-    )
-    add(
-        "--workload-only",
-        action="store_true",
-        help="with --trace: omit the recorded spot prices and unavailable offerings",
-    )
+    add_options(ReplayRequest, parser)
     inputs.add_durations(parser)
-    inputs.add_sweep(add, "with --trace: run")
+    inputs.add_sweep(parser.add_argument, "with --trace: run")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

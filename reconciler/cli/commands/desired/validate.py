@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from reconciler import exitcode
 from reconciler.assembly.inputs.folder import fleet_folder
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options
 from reconciler.cli.validation import ValidateRequest, validate_fleet
+from reconciler.options import add_options
 
 if TYPE_CHECKING:
     import argparse

@@ -21,7 +21,6 @@ from reconciler.assembly.inputs import sources
 from reconciler.assembly.inputs.request import Environment, FleetRequest
 from reconciler.cli.output.progressline import show_progress
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options, option, part, switch
 from reconciler.exitcode import DONE, FAILED
 from reconciler.inspection.replies import ChecksReply
 from reconciler.model.diagnostics import Check, Verdict, failed_check, passed_check, unknown_check
@@ -29,6 +28,7 @@ from reconciler.model.errors import ReconcilerError
 from reconciler.model.settings import ClusterKind, FeatureGate
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import timestamp
+from reconciler.options import add_options, option, part, switch
 from reconciler.render.cells import Section, Verbatim
 from reconciler.render.listing import format_document
 from reconciler.render.reply import PAGES, render_page, render_reply, table_section

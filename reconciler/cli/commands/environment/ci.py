@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 from reconciler import exitcode
 from reconciler.adapters.writing import make_folder
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options
 from reconciler.cli.pullrequest.fleets import changed_fleets, fleets_below
 from reconciler.cli.pullrequest.review import Review, ReviewRequest, misspelled, review_all
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.visible import one_line
+from reconciler.options import add_options
 
 if TYPE_CHECKING:
     import argparse

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options, argument, option, switch
 from reconciler.model.errors import UnreadableError, UsageError
+from reconciler.options import add_options, argument, option, switch
 from reconciler.render.layout import truncate
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.cli.parser import inputs
 from reconciler.cli.parser.arguments import Arguments
 from reconciler.cli.parser.commandline import COMMANDS, PROGRAM
-from reconciler.cli.parser.options import add_options, argument
 from reconciler.exitcode import DONE
+from reconciler.options import add_options, argument
 
 if TYPE_CHECKING:
     import argparse

@@ -20,15 +20,14 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.clock import SystemClock
 from reconciler.adapters.writing import refuse_links
-from reconciler.assembly.inputs.request import FleetRequest, RunRequest, ServingRequest
+from reconciler.assembly.inputs.request import DASHBOARD, FleetRequest, RunRequest, ServingRequest
 from reconciler.assembly.inputs.watching import stop_on_signal
 from reconciler.cli.commands.acting import run as daemon
-from reconciler.cli.commands.acting.run import DASHBOARD
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options, option, switch
 from reconciler.exitcode import DONE
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.notifications.stream import has_colour
+from reconciler.options import add_options, option, switch
 
 if TYPE_CHECKING:
     from reconciler.demo.narrator import Narrator, Pace
@@ -94,8 +93,8 @@ def _serve(request: DemoRequest) -> int:
         fleet = FleetRequest(path=str(folder))
         return daemon.run(
             RunRequest(
-                fleet,
-                timedelta(seconds=_SERVED_INTERVAL_S),
+                fleet=fleet,
+                interval=timedelta(seconds=_SERVED_INTERVAL_S),
                 serving=ServingRequest(request.listen),
                 is_simulated=True,
             )

@@ -16,9 +16,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options, option, part
 from reconciler.exitcode import DONE, FAILED
 from reconciler.model.errors import UsageError
+from reconciler.options import add_options, option, part
 
 if TYPE_CHECKING:
     import argparse

@@ -17,13 +17,13 @@ from reconciler import build, exitcode
 from reconciler.assembly.inputs.request import FleetRequest
 from reconciler.cli.output.progressline import show_progress
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options, argument, option, repeated, switch
 from reconciler.initialization.writing import NewFile, existing_files, write_new_files
 from reconciler.model.diagnostics import Severity
 from reconciler.model.errors import ReconcilerError, UsageError
 from reconciler.model.settings import NEWEST
 from reconciler.model.text.counting import format_list
 from reconciler.model.text.quoting import quote_value
+from reconciler.options import add_options, argument, option, repeated, switch
 from reconciler.source.resource import CONFIG_FILES
 
 if TYPE_CHECKING:

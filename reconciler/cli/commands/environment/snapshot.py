@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from reconciler.cli.output.progressline import show_progress
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options, option, part, switch
 from reconciler.exitcode import DONE
+from reconciler.options import add_options, option, part, switch
 
 if TYPE_CHECKING:
     import argparse

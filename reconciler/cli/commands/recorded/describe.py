@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from reconciler import exitcode
 from reconciler.assembly.inputs import records
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options, argument, part
 from reconciler.model.text.quoting import quote_value
+from reconciler.options import add_options, argument, part
 
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.records import RecordedFleet

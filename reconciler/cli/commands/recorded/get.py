@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from reconciler import exitcode
 from reconciler.assembly.inputs import records, watching
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options, argument, part
 from reconciler.notifications.stream import has_colour
+from reconciler.options import add_options, argument, part
 from reconciler.render.listing import KubernetesList, Listing, format_table
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from reconciler import exitcode
 from reconciler.assembly.inputs import records
 from reconciler.assembly.inputs.records import ServedAction, served_actions
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options, option, part
 from reconciler.engine.shown.past import LaunchPrices, commit_views
 from reconciler.model.text.quoting import quote_value
 from reconciler.notifications.stream import has_colour
+from reconciler.options import add_options, option, part
 from reconciler.render.listing import KubernetesList, columns, verb_tone
 
 if TYPE_CHECKING:

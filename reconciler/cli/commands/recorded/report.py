@@ -12,8 +12,8 @@ from reconciler import exitcode
 from reconciler.assembly.inputs import records
 from reconciler.assembly.inputs.timings import read_time_or_span
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options, option, part
 from reconciler.model.text.quoting import quote_value
+from reconciler.options import add_options, option, part
 from reconciler.render.listing import format_document
 
 if TYPE_CHECKING:

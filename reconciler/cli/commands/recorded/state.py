@@ -14,7 +14,6 @@ from reconciler import exitcode
 from reconciler.adapters.writing import PRIVATE, write_file
 from reconciler.assembly.inputs import records
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options, option, switch
 from reconciler.inspection.replies import (
     ExportReply,
     ImportReply,
@@ -28,6 +27,7 @@ from reconciler.model.duration import NEVER, Duration
 from reconciler.model.errors import UsageError
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.quoting import quote_value
+from reconciler.options import add_options, option, switch
 from reconciler.render.listing import clock_time, columns
 
 if TYPE_CHECKING:

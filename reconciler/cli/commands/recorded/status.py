@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from reconciler import exitcode
 from reconciler.assembly.inputs import records, watching
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options, part
 from reconciler.notifications.stream import has_colour
+from reconciler.options import add_options, part
 
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.request import StateRequest

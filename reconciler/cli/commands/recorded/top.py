@@ -16,7 +16,6 @@ from msgspec.structs import fields
 from reconciler import exitcode
 from reconciler.assembly.inputs import records, watching
 from reconciler.cli.parser import inputs
-from reconciler.cli.parser.options import add_options, option, part, repeated, switch
 from reconciler.inspection.replies import TopNode, TopReply, TopTotal
 from reconciler.model.errors import UsageError
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
@@ -24,6 +23,7 @@ from reconciler.model.text.counting import format_count
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.visible import Painted, one_line
 from reconciler.notifications.stream import has_colour
+from reconciler.options import add_options, option, part, repeated, switch
 from reconciler.render.listing import columns, stamp
 
 if TYPE_CHECKING:

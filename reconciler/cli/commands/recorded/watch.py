@@ -21,6 +21,7 @@ from reconciler.cli.parser import inputs, serving
 from reconciler.model.errors import UsageError
 from reconciler.model.karpenter.prediction import PredictionVerdict
 from reconciler.model.text.visible import one_line
+from reconciler.options import add_options, option, repeated, switch
 
 if TYPE_CHECKING:
     import argparse
@@ -47,29 +48,52 @@ _NOTHING_SERVED: Final = ServingRequest()
 _FLEET_NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WatchRequest:
     """The cluster to watch, the period of a report, or the episodes to replay.
 
-    ``interval`` is the time between two observations. ``may_write`` is whether credentials that
-    could write are accepted. ``episodes`` is the folder where episodes are saved, None to save
-    none; ``anonymize`` is whether without names. ``contexts`` are those of the clusters, empty for
-    that of the settings. ``publish`` is where snapshots are written, None for nowhere.
+    ``episodes`` is the folder where episodes are saved, None to save none; ``anonymize`` is whether
+    without names. ``contexts`` is empty for that of the settings. ``publish`` is None for nowhere.
     """
 
     subcommand: str
     fleet: FleetRequest | StateRequest
-    interval: timedelta = timedelta(0)
-    may_write: bool = False
-    episodes: str | None = None
+    contexts: tuple[str, ...] = repeated(
+        "--context",
+        "NAME",
+        "context of the kubeconfig to use, one for each cluster to watch (repeatable)",
+    )
+    interval: timedelta = option(
+        "--interval",
+        "DURATION",
+        "time between two observations (default: 500ms)",
+        default=timedelta(milliseconds=500),
+    )
+    episodes: str | None = option(
+        "--episodes",
+        "DIR",
+        "save up to 200 wrong predictions in this folder, for `watch replay`",
+    )
+    publish: str | None = option(
+        "--publish",
+        "PLACE",
+        "write snapshots of the cluster to a file, s3://BUCKET/KEY, or git:BRANCH:PATH",
+    )
+    publish_interval: timedelta = option(
+        "--publish-interval",
+        "DURATION",
+        "time between two published snapshots (default: 10m)",
+        default=timedelta(minutes=10),
+    )
+    anonymize: bool = switch("--anonymize", "save and publish without names")
+    may_write: bool = switch(
+        "--allow-write-access",
+        "start although the credentials could write; nothing is ever written",
+    )
     serving: ServingRequest = _NOTHING_SERVED
-    contexts: tuple[str, ...] = ()
     since: str = ""
     files: tuple[str, ...] = ()
     output: str = "text"
-    anonymize: bool = False
-    publish: str | None = None
-    publish_interval: timedelta = timedelta(0)
 
     def fleet_in(self, context: str) -> FleetRequest:
         """Return what is planned in a context; of several, each has a record of its own."""
@@ -112,41 +136,7 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
         inputs.add_output(parser)
         inputs.add_flags(parser, inputs.RECORDED)
         return
-    add(
-        "--context",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="context of the kubeconfig to use, one for each cluster to watch (repeatable)",
-    )
-    add(
-        "--interval",
-        default="500ms",
-        metavar="DURATION",
-        help="time between two observations (default: 500ms)",
-    )
-    add(
-        "--episodes",
-        metavar="DIR",
-        help="save up to 200 wrong predictions in this folder, for `watch replay`",
-    )
-    add(
-        "--publish",
-        metavar="PLACE",
-        help="write snapshots of the cluster to a file, s3://BUCKET/KEY, or git:BRANCH:PATH",
-    )
-    add(
-        "--publish-interval",
-        default="10m",
-        metavar="DURATION",
-        help="time between two published snapshots (default: 10m)",
-    )
-    add("--anonymize", action="store_true", help="save and publish without names")
-    add(
-        "--allow-write-access",
-        action="store_true",
-        help="start although the credentials could write; nothing is ever written",
-    )
+    add_options(WatchRequest, parser)
     serving.add_serving(parser)
     inputs.add_flags(parser, inputs.ACTING)
 
@@ -168,8 +158,8 @@ def request_of(args: argparse.Namespace) -> WatchRequest:
                 remedy="pass both, as in `reconciler watch replay FILE --anonymize --out shared`",
             )
         return WatchRequest(
-            name,
-            fleet,
+            subcommand=name,
+            fleet=fleet,
             files=tuple(args.files),
             output=args.output,
             episodes=args.out,
@@ -181,23 +171,17 @@ def request_of(args: argparse.Namespace) -> WatchRequest:
             known = replace(
                 known, settings=(*known.settings, f"fleet={context_fleet(args.context)}")
             )
-        return WatchRequest(name, known, since=args.since, output=args.output)
+        return WatchRequest(subcommand=name, fleet=known, since=args.since, output=args.output)
     fleet = inputs.fleet_request(args, args.path)
     settings = (*fleet.settings, "decide=karpenter")
     is_of_cluster = not (args.path or args.repo or args.below or is_in_fleet())
     fleet = replace(fleet, settings=settings, is_of_cluster=is_of_cluster)
-    interval = inputs.read_duration(args.interval, "--interval")
-    return WatchRequest(
-        name,
-        fleet,
-        interval,
-        args.allow_write_access,
-        args.episodes,
-        serving.serving_request(args),
-        contexts=tuple(dict.fromkeys(args.context)),
-        anonymize=args.anonymize,
-        publish=args.publish,
-        publish_interval=inputs.read_duration(args.publish_interval, "--publish-interval"),
+    return inputs.request_from(
+        WatchRequest,
+        args,
+        fleet=fleet,
+        contexts=tuple(dict.fromkeys(args.contexts)),
+        serving=serving.serving_request(args),
     )
 
 

@@ -6,14 +6,16 @@ is where argparse keeps the value, and ``inputs.request_from`` reads it accordin
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, field, fields
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.model.json import JsonDict
 
-_Declare = Callable[[argparse.ArgumentParser], None]
+if TYPE_CHECKING:
+    import argparse
+
+_Declare = Callable[["argparse.ArgumentParser"], None]
 RequestField = Any
 """A field of a dataclass, of whatever type the class states: what ``dataclasses.field`` returns."""
 Groups = dict[str, Any]
@@ -114,14 +116,14 @@ def add_options(
             declared.first(parser)
             last += filter(None, [declared.last])
         elif declared is not None:
-            declare(parser, one.name, one, groups)
+            declare(parser, one, groups)
         if one.name in then:
             then[one.name](parser)
     for add in last:
         add(parser)
 
 
-def declare(parser: argparse.ArgumentParser, name: str, one: Field[object], groups: Groups) -> None:
+def declare(parser: argparse.ArgumentParser, one: Field[object], groups: Groups) -> None:
     """Declare the argument of one field; ``groups`` are those of the parser so far, by name."""
     declared: _Argument = one.metadata[_ARGUMENT]
     title = declared.exclusive or declared.group
@@ -134,6 +136,6 @@ def declare(parser: argparse.ArgumentParser, name: str, one: Field[object], grou
     to = groups.get(title, parser)
     if declared.words:
         unset: list[str] | None = [] if declared.declared.get("action") == "append" else None
-        to.add_argument(*declared.words, dest=name, default=unset, **declared.declared)
+        to.add_argument(*declared.words, dest=one.name, default=unset, **declared.declared)
     else:
-        to.add_argument(name, **declared.declared)
+        to.add_argument(one.name, **declared.declared)
