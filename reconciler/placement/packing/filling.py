@@ -208,6 +208,7 @@ class Filler:
     """Fills nodes from the remaining lots, the most valuable units first.
 
     Nodes that it returns are shared: a node to which something is added is copied before.
+    ``least`` is the least amount of each resource that a unit requests.
     """
 
     def __init__(self, market: PackingMarket, lots: Iterable[Lot], effort: Effort) -> None:
@@ -220,7 +221,7 @@ class Filler:
             for lot in self.left
         }
         amounts = [market.amounts(lot.requests) for lot in self.left]
-        self._least = [min(column) for column in zip(*amounts, strict=True)]
+        self.least = tuple(min(column) for column in zip(*amounts, strict=True))
         self._states: dict[object, _Fillings] = {}
         self._rank()
         self._limits: dict[str, list[int]] = {}
@@ -289,11 +290,11 @@ class Filler:
         """Return a node filled from the remaining lots in an order of them."""
         node = DraftNode(self.sites.site_for(shelf.template, shelf.space), row)
         left, needs, sites = self.left, self.needs, self.sites
-        room, least = node.room, self._least
+        room, least = node.room, self.least
         if kind == _ROUGH:
-            least = [
+            least = tuple(
                 max(a, amount // _ROUGH_DIVISOR) for a, amount in zip(least, room, strict=True)
-            ]
+            )
         seen = 0
         for lot in order:
             seen += lot.checks

@@ -16,6 +16,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from reconciler.placement.packing.filling import DraftNode, Filler
+from reconciler.placement.packing.known import KnownPackings
 from reconciler.placement.packing.lots import Lot, SortedLots
 from reconciler.placement.packing.market import PackingMarket, PoolOffers, Row
 from reconciler.placement.packing.simplex import Program
@@ -182,13 +183,19 @@ class Greedy:
         self.filler = filler
         self._effort = filler.effort
         self._enough = filler.effort.done + work_max
-        self._roughly = len(filler.order) > _LOTS_TO_FILL_EXACTLY
+        self.roughly = len(filler.order) > _LOTS_TO_FILL_EXACTLY
         self._too_much = filler.effort.done + filler.effort.most * _WORK_FACTOR_MAX
+        self.known = KnownPackings(filler)
+
+    @property
+    def left(self) -> int:
+        """The work after which no further run may begin."""
+        return self._enough - self._effort.done
 
     @property
     def is_exhausted(self) -> bool:
         """Whether no further run may begin."""
-        return self._effort.done >= self._enough
+        return self.left <= 0
 
     def pack(
         self, openings: Sequence[Opening], first: int = 0, ceiling: float = _NEVER
@@ -215,7 +222,7 @@ class Greedy:
             for r, row in enumerate(shelf.rows):
                 if not self.filler.affords(shelf.template, row):
                     continue
-                node = self.filler.fill(shelf, row, roughly=self._roughly)
+                node = self.filler.fill(shelf, row, roughly=self.roughly)
                 density = _density(node)
                 if density != _NEVER:
                     found.append((density, s, r, shelf, row))
@@ -231,7 +238,7 @@ class Greedy:
         forced = first > 0
         while following is not None and self._effort.done < self._too_much:
             _, s, r, shelf, row = following
-            node = self.filler.fill(shelf, row, roughly=self._roughly)
+            node = self.filler.fill(shelf, row, roughly=self.roughly)
             density = _density(node)
             if density != _NEVER and self.filler.affords(shelf.template, row):
                 if forced or not heap or density <= heap[0][0] + _SLACK:
@@ -290,6 +297,25 @@ def best_packing(
     """Return the cheapest packing of what is left; None if none costs less than ``ceiling``."""
     filler = greedy.filler
     filler.reset(left)
+    question = greedy.known.question(greedy.roughly, beginnings, ceiling)
+    if question is None:
+        return _find_best_packing(greedy, left, beginnings, ceiling)
+    answer = question.answer(greedy.left)
+    if answer is not None:
+        return None if answer.nodes is None else _packed(answer.nodes, answer.unplaced)
+    before = filler.effort.done
+    found = _find_best_packing(greedy, left, beginnings, ceiling)
+    if not greedy.is_exhausted:
+        nodes, unplaced = (None, {}) if found is None else (found.nodes, found.unplaced)
+        question.keep(nodes, unplaced, filler.effort.done - before)
+    return found
+
+
+def _find_best_packing(
+    greedy: Greedy, left: Mapping[Lot, int], beginnings: int, ceiling: float
+) -> PackedNodes | None:
+    """Try several nodes as the first one, and return the cheapest packing."""
+    filler = greedy.filler
     openings = greedy.openings()
     best: PackedNodes | None = None
     for first in range(max(1, min(beginnings, len(openings)))):
@@ -299,13 +325,17 @@ def best_packing(
         nodes = greedy.pack(openings, first, below - _GAIN)
         if nodes is not None:
             over = {lot: count for lot, count in filler.left.items() if count}
-            found = PackedNodes(sum(node.cost for node in nodes), nodes, over)
+            found = _packed(nodes, over)
             if best is None or _packing_loss(found) < _packing_loss(best):
                 best = found
         filler.restore_limits(before)
         if greedy.is_exhausted:
             break
     return best
+
+
+def _packed(nodes: list[DraftNode], unplaced: Mapping[Lot, int]) -> PackedNodes:
+    return PackedNodes(sum(node.cost for node in nodes), nodes, unplaced)
 
 
 def _packing_loss(packed: PackedNodes) -> tuple[int, float]:

@@ -43,10 +43,19 @@ class AnswerCache(Generic[T]):
         try:
             return self._known[question]
         except KeyError:
-            if len(self._known) >= self._most:
-                self._known.clear()
-            found = self._known[question] = compute()
+            found = compute()
+            self.store(question, found)
             return found
+
+    def find(self, question: Hashable) -> T | None:
+        """Return the known answer, or None."""
+        return self._known.get(question)
+
+    def store(self, question: Hashable, answer: T) -> None:
+        """Remember an answer."""
+        if len(self._known) >= self._most:
+            self._known.clear()
+        self._known[question] = answer
 
 
 @lru_cache(maxsize=_CATALOGS_MAX)
@@ -86,24 +95,38 @@ class Row:
 
 
 class PoolOffers:
-    """The rows of a NodePool within a space, cheapest first."""
+    """The rows of a NodePool within a space, cheapest first.
 
-    __slots__ = ("rows", "space", "template")
+    ``content`` is equal for equal rows within equal spaces of one table of types.
+    """
 
-    def __init__(self, template: PoolTemplate, space: Space, rows: Sequence[Row]) -> None:
+    __slots__ = ("content", "rows", "space", "template")
+
+    def __init__(
+        self, template: PoolTemplate, space: Space, rows: Sequence[Row], content: Hashable
+    ) -> None:
         self.template = template
         self.space = space
         self.rows = rows
+        self.content = content
 
 
 class PackingMarket:
     """Everything that can be bought, computed on first use.
 
-    ``resources`` are the names that any pod requests, in a fixed order.
+    ``resources`` are the names that any pod requests, in a fixed order; ``templates`` are the
+    NodePools.
     """
 
-    def __init__(self, resources: Sequence[str], limits: RemainingLimits, goal: Goal) -> None:
+    def __init__(
+        self,
+        resources: Sequence[str],
+        limits: RemainingLimits,
+        goal: Goal,
+        templates: Sequence[PoolTemplate],
+    ) -> None:
         self.resources = tuple(resources)
+        self.templates = templates
         self._limits = limits
         self._goal = goal
         self._rooms: dict[str, dict[int, tuple[int, ...]]] = {}
@@ -119,7 +142,7 @@ class PackingMarket:
         names = {name for c in cohorts for name in c.shape.requests}
         groups = [group for t in placement_pass.templates for group in t.daemon_groups]
         names.update(name for group in groups for name in group.requests)
-        return cls(sorted(names), placement_pass.limits, goal)
+        return cls(sorted(names), placement_pass.limits, goal, placement_pass.templates)
 
     def amounts(self, requests: Resources) -> tuple[int, ...]:
         """Return requests in the market's order."""
@@ -146,7 +169,10 @@ class PackingMarket:
         """Return what can be bought from a NodePool within a space."""
         known = self._shelves.get((template.name, space))
         if known is None:
-            known = PoolOffers(template, space, self._rows(template, space))
+            content = self._shelf_content(template, space)
+            rows: AnswerCache[list[Row]] = answer_cache("rows", (template.table,))  # type: ignore[assignment]
+            found = rows.get_or_compute(content, lambda: self._find_rows(template, space))
+            known = PoolOffers(template, space, found, content)
             self._shelves[template.name, space] = known
         return known
 
@@ -174,20 +200,22 @@ class PackingMarket:
             one(1) if name == NODES else template.table.most_capacity(name, mask) for name in left
         )
 
-    def _rows(self, template: PoolTemplate, space: Space) -> list[Row]:
-        mask = space.mask & self._limits.allowed_types(template)
-        question = (
+    def _shelf_content(self, template: PoolTemplate, space: Space) -> Hashable:
+        """Return everything that the rows of a NodePool depend on besides its table."""
+        return (
             space.requirements,
-            mask,
+            self._allowed_types(template, space),
             daemons_key(template),
             self.resources,
             self._goal.cost_of_node(template),
             tuple(self._limits.remaining(template) or ()),
         )
-        known: AnswerCache[list[Row]] = answer_cache("rows", (template.table,))  # type: ignore[assignment]
-        return known.get_or_compute(question, lambda: self._find_rows(template, space, mask))
 
-    def _find_rows(self, template: PoolTemplate, space: Space, mask: int) -> list[Row]:
+    def _allowed_types(self, template: PoolTemplate, space: Space) -> int:
+        return space.mask & self._limits.allowed_types(template)
+
+    def _find_rows(self, template: PoolTemplate, space: Space) -> list[Row]:
+        mask = self._allowed_types(template, space)
         rooms, costs = self.rooms(template), self.costs(template, space)
         found = [
             Row(index, costs[index], rooms[index], self._charge(template, index))
