@@ -441,44 +441,20 @@ class ReadOnlyCluster:
         """Return what runs now."""
         return self._cluster.observe(claims, instances)
 
-    def taint(self, node: str) -> None:
+    def _ignore(self, node: str) -> None:
         """Do nothing."""
 
-    def untaint(self, node: str) -> None:
-        """Do nothing."""
-
-    def fence(self, node: str) -> None:
-        """Do nothing."""
-
-    def unfence(self, node: str) -> None:
-        """Do nothing."""
-
-    def cordon(self, node: str) -> None:
-        """Do nothing."""
-
-    def uncordon(self, node: str) -> None:
-        """Do nothing."""
+    taint = untaint = fence = unfence = cordon = uncordon = _ignore
+    add_finalizer = initialize = uninitialize = delete_node = _ignore
 
     def register(self, node: str, claim: NodeClaim) -> None:
-        """Do nothing."""
-
-    def add_finalizer(self, node: str) -> None:
         """Do nothing."""
 
     def has_node(self, node: str) -> bool:
         """Return whether a Node of that name exists now."""
         return self._cluster.has_node(node)
 
-    def initialize(self, node: str) -> None:
-        """Do nothing."""
-
-    def uninitialize(self, node: str) -> None:
-        """Do nothing."""
-
     def drain(self, node: str, deadline: datetime | None, now: datetime) -> DrainStep:
         """Do nothing, and report that there is nothing to wait for."""
         del node, deadline, now
         return DrainStep()
-
-    def delete_node(self, node: str) -> None:
-        """Do nothing."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from operator import attrgetter
 from typing import Final
 
@@ -30,7 +31,6 @@ from reconciler.desired.workloads.pods import Workloads
 from reconciler.model.chance import Chance
 from reconciler.model.errors import ClusterError
 from reconciler.model.karpenter.labels import (
-    INITIALIZED,
     INSTANCE_TYPE,
     NODECLASS,
     REGISTERED,
@@ -204,54 +204,39 @@ class EmbeddedCluster:
 
     def taint(self, node: str) -> None:
         """Add the taint ``karpenter.sh/disrupted:NoSchedule`` to a node; this is idempotent."""
-        record = self._node_record(node)
-        record.node = node_objects.with_taint(record.node, DISRUPTED)
-        self._save()
+        self._change(node, lambda known: node_objects.with_taint(known, DISRUPTED))
 
     def untaint(self, node: str) -> None:
         """Remove that taint; a missing node is not an error."""
-        record = self._record.nodes.get(node)
-        if record is not None:
-            record.node = node_objects.without_taints(record.node, DISRUPTED)
-            self._save()
+        self._change(
+            node, lambda known: node_objects.without_taints(known, DISRUPTED), may_be_gone=True
+        )
 
     def fence(self, node: str) -> None:
         """Add the taint ``karpenter.sh/rebooting:NoSchedule`` to a node; this is idempotent."""
-        record = self._node_record(node)
-        record.node = node_objects.with_taint(record.node, REBOOTING)
-        self._save()
+        self._change(node, lambda known: node_objects.with_taint(known, REBOOTING))
 
     def unfence(self, node: str) -> None:
         """Remove that taint; a missing node is not an error."""
-        record = self._record.nodes.get(node)
-        if record is not None:
-            record.node = node_objects.without_taints(record.node, REBOOTING)
-            self._save()
+        self._change(
+            node, lambda known: node_objects.without_taints(known, REBOOTING), may_be_gone=True
+        )
 
     def cordon(self, node: str) -> None:
         """Cordon a node, with the taint that its controller adds."""
-        record = self._node_record(node)
-        record.node = node_objects.with_cordon(record.node, is_cordoned=True)
-        self._save()
+        self._change(node, partial(node_objects.with_cordon, is_cordoned=True))
 
     def uncordon(self, node: str) -> None:
         """Undo that; a missing node is not an error."""
-        record = self._record.nodes.get(node)
-        if record is not None:
-            record.node = node_objects.with_cordon(record.node, is_cordoned=False)
-            self._save()
+        self._change(node, partial(node_objects.with_cordon, is_cordoned=False), may_be_gone=True)
 
     def register(self, node: str, claim: NodeClaim) -> None:
         """Apply the labels, annotations and taints of its claim to a node that has joined."""
-        record = self._node_record(node)
-        record.node = node_objects.with_registration(record.node, claim)
-        self._save()
+        self._change(node, lambda known: node_objects.with_registration(known, claim))
 
     def add_finalizer(self, node: str) -> None:
         """Add our finalizer to a Node, as to one of a real cluster; this is idempotent."""
-        record = self._node_record(node)
-        record.node = node_objects.with_finalizer(record.node)
-        self._save()
+        self._change(node, node_objects.with_finalizer)
 
     def has_node(self, node: str) -> bool:
         """Return True: nothing else deletes a Node, and one that is not shown will still join."""
@@ -260,16 +245,21 @@ class EmbeddedCluster:
 
     def initialize(self, node: str) -> None:
         """Mark a node as initialized."""
-        record = self._node_record(node)
-        record.node = node_objects.with_label(record.node, INITIALIZED, "true")
-        self._save()
+        self._change(node, node_objects.with_initialization)
 
     def uninitialize(self, node: str) -> None:
         """Mark a node as not initialized; a missing node is not an error."""
+        self._change(node, node_objects.without_initialization, may_be_gone=True)
+
+    def _change(
+        self, node: str, change: Callable[[Node], Node], *, may_be_gone: bool = False
+    ) -> None:
         record = self._record.nodes.get(node)
         if record is not None:
-            record.node = node_objects.without_label(record.node, INITIALIZED)
+            record.node = change(record.node)
             self._save()
+        elif not may_be_gone:
+            raise ClusterError(f'nodes "{node}" not found', where=f"Node {node}")
 
     def drain(self, node: str, deadline: datetime | None, now: datetime) -> DrainStep:
         """Evict the pods of a node, group by group; return what it waits for."""
@@ -320,12 +310,6 @@ class EmbeddedCluster:
             self._record.removed.append(record.instance)
             self._pods.remove_from_node(node, self._clock.now())
             self._save()
-
-    def _node_record(self, node: str) -> NodeRecord:
-        record = self._record.nodes.get(node)
-        if record is None:
-            raise ClusterError(f'nodes "{node}" not found', where=f"Node {node}")
-        return record
 
     def _nodes(self) -> list[Node]:
         return [self._record.nodes[name].node for name in sorted(self._record.nodes)]

@@ -15,6 +15,7 @@ from reconciler.model.karpenter.labels import (
     ARCH,
     CAPACITY_TYPE,
     HOSTNAME,
+    INITIALIZED,
     INSTANCE_TYPE,
     NODECLASS,
     NODEPOOL,
@@ -172,18 +173,20 @@ def _finalizers(node: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*node.metadata.finalizers, NODE_FINALIZER)))
 
 
-def with_label(node: Node, key: str, value: str) -> Node:
-    """Return the node with an additional label."""
-    metadata = node.metadata
-    labels = {**metadata.labels, key: value}
-    return msgspec.structs.replace(node, metadata=msgspec.structs.replace(metadata, labels=labels))
+def with_initialization(node: Node) -> Node:
+    """Return the node with the label that it is initialized."""
+    return _with_labels(node, {**node.metadata.labels, INITIALIZED: "true"})
 
 
-def without_label(node: Node, key: str) -> Node:
-    """Return the node without a label."""
-    metadata = node.metadata
-    labels = {name: value for name, value in metadata.labels.items() if name != key}
-    return msgspec.structs.replace(node, metadata=msgspec.structs.replace(metadata, labels=labels))
+def without_initialization(node: Node) -> Node:
+    """Return the node without that label."""
+    labels = {name: value for name, value in node.metadata.labels.items() if name != INITIALIZED}
+    return _with_labels(node, labels)
+
+
+def _with_labels(node: Node, labels: dict[str, str]) -> Node:
+    metadata = msgspec.structs.replace(node.metadata, labels=labels)
+    return msgspec.structs.replace(node, metadata=metadata)
 
 
 def with_taint(node: Node, taint: Taint) -> Node:
