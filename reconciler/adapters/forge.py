@@ -41,6 +41,21 @@ ACTIONS_BOT: Final = "github-actions[bot]"
 
 TITLE_MAX: Final = 255
 """How many characters the title of a check may have, on GitHub and on GitLab."""
+_UNREADABLE: Final = "check --repository and --pull-request, and that the token may read them"
+GITHUB_REMEDIES: Final = {
+    401: "the token is not valid; pass a new one",
+    403: "give the job `permissions: pull-requests: write`, and `checks: write` for --check; a "
+    "pull request from a fork needs the two workflows of docs/pull-requests.md",
+    404: _UNREADABLE,
+}
+"""What to do about a refusal of GitHub, by its status."""
+GITLAB_REMEDIES: Final = {
+    401: "the token is not valid, or is a job token, which may not comment",
+    403: "use a project access token with the scope api and the role Reporter, or Developer for "
+    "--check",
+    404: _UNREADABLE,
+}
+"""What to do about a refusal of GitLab, by its status."""
 
 
 class ForgeError(ReconcilerError):
@@ -55,12 +70,12 @@ class ForgeError(ReconcilerError):
 class ForgeApi:
     """One API below ``url``. ``headers`` carry the token.
 
-    ``remedy`` returns what a user can do about a status; ``wait`` passes seconds between attempts.
+    ``remedies`` are what a user can do about a status; ``wait`` passes seconds between attempts.
     """
 
     url: str
     headers: Mapping[str, str] = field(repr=False)
-    remedy: Callable[[int], str]
+    remedies: Mapping[int, str]
     wait: Callable[[float], None] = time.sleep
     _client: HttpClient = field(init=False, repr=False)
 
@@ -129,7 +144,7 @@ class ForgeApi:
         self._client.close()
 
     def _response_error(self, reply: Reply, where: str) -> ForgeError:
-        remedy = self.remedy(reply.status)
+        remedy = self.remedies.get(reply.status, "")
         pause = reply.requested_pause()
         if pause is not None and reply.is_rate_limit():
             remedy = f"the rate limit ends in {pause:.0f} s; run the command again then"
@@ -422,34 +437,3 @@ def find_pull_request(api: ForgeApi, repository: str, head: JsonDict) -> int | N
             number = number_or_empty(found.get("number"))
             return int(number) if number else None
     return None
-
-
-def github_remedy(status: int) -> str:
-    """Return what to do about a refusal of GitHub."""
-    match status:
-        case 401:
-            return "the token is not valid; pass a new one"
-        case 403:
-            return (
-                "give the job `permissions: pull-requests: write`, and `checks: write` for "
-                "--check; a pull request from a fork needs the two workflows of "
-                "docs/pull-requests.md"
-            )
-        case 404:
-            return "check --repository and --pull-request, and that the token may read them"
-    return ""
-
-
-def gitlab_remedy(status: int) -> str:
-    """Return what to do about a refusal of GitLab."""
-    match status:
-        case 401:
-            return "the token is not valid, or is a job token, which may not comment"
-        case 403:
-            return (
-                "use a project access token with the scope api and the role Reporter, or "
-                "Developer for --check"
-            )
-        case 404:
-            return "check --repository and --pull-request, and that the token may read them"
-    return ""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.adapters.forge import ForgeApi, ForgeError, github_remedy
+from reconciler.adapters.forge import GITHUB_REMEDIES, ForgeApi, ForgeError
 from reconciler.cli.main import main
 from reconciler.cli.pullrequest.draft import Draft, marker_of, shorten, total_sentence
 from tests.cli.forgeapi import Answer, ForgeImitation, job_with, serving
@@ -216,7 +216,7 @@ def test_after_a_server_error_reads_are_retried_and_creations_are_not() -> None:
     forge.fault = lambda _method, _path: (502, {"message": "bad gateway"}, {})
     with serving(forge) as url:
         headers = {"Authorization": f"Bearer {forge.token}"}
-        api = ForgeApi(url, headers, github_remedy, waited.append)
+        api = ForgeApi(url, headers, GITHUB_REMEDIES, waited.append)
         with pytest.raises(ForgeError, match="502"):
             api.get("/user")
         assert len(forge.calls) == 4

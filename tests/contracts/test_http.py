@@ -15,7 +15,7 @@ from threading import Event
 
 import pytest
 
-from reconciler.adapters.forge import ForgeApi, github_remedy
+from reconciler.adapters.forge import GITHUB_REMEDIES, ForgeApi
 from reconciler.adapters.http import HttpClient, HttpError, HttpFault, ReplyLimits
 from reconciler.adapters.https import download
 from reconciler.adapters.prometheus import Prometheus
@@ -73,7 +73,7 @@ def server(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve
 
 def forge(url: str, waits: Waits) -> str:
     headers = {"Authorization": f"Bearer {SECRET}"}
-    return message_of(lambda: ForgeApi(url, headers, github_remedy, waits.wait).get("/user"))
+    return message_of(lambda: ForgeApi(url, headers, GITHUB_REMEDIES, waits.wait).get("/user"))
 
 
 def prometheus(url: str, waits: Waits) -> str:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from reconciler.adapters.forge import ForgeApi, ForgeError, github_remedy
+from reconciler.adapters.forge import GITHUB_REMEDIES, ForgeApi, ForgeError
 from reconciler.adapters.http import HttpClient, HttpError, HttpFault, ReplyLimits
 from tests.hostile.threats import Threat, attack
 from tests.httpserver import QuietHandler, serving_with
@@ -30,7 +30,7 @@ def answering(content: bytes, coding: str) -> Iterator[str]:
 
 
 def get(url: str) -> object:
-    api = ForgeApi(url, {}, github_remedy, lambda _: None)
+    api = ForgeApi(url, {}, GITHUB_REMEDIES, lambda _: None)
     try:
         return api.get("/user")
     finally:

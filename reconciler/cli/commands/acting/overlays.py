@@ -38,11 +38,7 @@ _FLAGS: Final = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlaysRequest:
-    """The fleet, and the destination of its overlays.
-
-    ``out`` is a folder for files. ``applies`` writes objects of the cluster, ``previews`` only
-    compares them; without any of these the overlays are printed. ``interval`` repeats the writing.
-    """
+    """The fleet, and the destination of its overlays; without one they are printed."""
 
     fleet: FleetRequest = inputs.of_fleet(_FLAGS)
     out: str | None = option("--out", "DIR", "write a file for each overlay to this folder")

@@ -44,11 +44,7 @@ _MARKDOWN_MAX: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommentRequest:
-    """The plans to post, and the pull request.
-
-    ``fleet`` names the fleet of a Markdown file. Values that are None are taken from the CI
-    service.
-    """
+    """The plans to post, and the pull request; what is None is taken from the CI service."""
 
     forge: str
     files: tuple[str, ...] = argument(
@@ -281,7 +277,7 @@ def _api(request: CommentRequest, event: CiEvent) -> ForgeApi:
     return forge.ForgeApi(
         request.api_url or event.api_url or _URLS[request.forge],
         _headers(_token(request), is_github=is_github),
-        forge.github_remedy if is_github else forge.gitlab_remedy,
+        forge.GITHUB_REMEDIES if is_github else forge.GITLAB_REMEDIES,
     )
 
 

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 class SnapshotRequest:
     """The objects to capture, and the destination.
 
-    ``names_fleet`` is whether an argument names a fleet. ``kubectl`` is a program to read the
-    cluster with instead of the API. ``out`` is None for stdout. ``remote`` and
-    ``author`` are those of a commit, None for the defaults.
+    ``names_fleet`` is whether an argument names a fleet.
     """
 
     fleet: FleetRequest = inputs.of_fleet(

@@ -28,6 +28,7 @@ from reconciler.model.history import NO_HISTORY
 from reconciler.model.text.counting import format_list
 from reconciler.model.text.nearest import did_you_mean, nearest
 from reconciler.model.text.quoting import quote_value
+from reconciler.options import add_options, option, part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,19 +67,20 @@ _ADVICE: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainRequest:
-    """The resource to explain, and from which plan.
+    """The resource to explain, and from which plan: a saved one, or the newest recorded one.
 
-    ``plan_file`` is a saved plan, None for the newest recorded one. With ``needs_plan`` a plan is
-    made, because its inputs are named.
+    With ``needs_plan`` a plan is made, because its inputs are named.
     """
 
     fleet: FleetRequest
     kind: str
     name: str
-    plan_file: str | None
-    output: str
+    plan_file: str | None = option(
+        "--plan", "FILE", "plan file saved with `plan --out` (- for stdin)"
+    )
+    output: str = part(inputs.add_output)
 
     @property
     def needs_plan(self) -> bool:
@@ -107,10 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="name, not with a code; NAMESPACE/NAME of a pod or buffer if the name is ambiguous",
     )
     inputs.add_path(parser)
-    parser.add_argument(
-        "--plan", metavar="FILE", help="plan file saved with `plan --out` (- for stdin)"
-    )
-    inputs.add_output(parser)
+    add_options(ExplainRequest, parser)
     inputs.add_flags(parser, inputs.PLANNING)
 
 
@@ -121,14 +120,14 @@ def request_of(args: argparse.Namespace) -> ExplainRequest:
         UsageError: a kind has no name, or a code has one.
     """
     if args.kind == _GAP:
-        if args.path is not None or args.plan is not None:
+        if args.path is not None or args.plan_file is not None:
             raise UsageError(
                 "gap takes only the fleet folder",
                 where="explain",
                 remedy="write `reconciler explain gap [PATH]`",
             )
         fleet = inputs.fleet_request(args, args.name)
-        return ExplainRequest(fleet, _GAP, "", None, args.output)
+        return ExplainRequest(fleet=fleet, kind=_GAP, name="", output=args.output)
     is_code = args.kind not in _NAMED
     if is_code != (args.name is None):
         raise UsageError(
@@ -139,9 +138,9 @@ def request_of(args: argparse.Namespace) -> ExplainRequest:
             remedy=f"write `reconciler explain {args.kind}{'' if is_code else ' NAME'}`",
         )
     if is_code:
-        return ExplainRequest(inputs.fleet_request(args, None), _CODE, args.kind, None, args.output)
-    fleet = inputs.fleet_request(args, args.path)
-    return ExplainRequest(fleet, args.kind, args.name, args.plan, args.output)
+        fleet = inputs.fleet_request(args, None)
+        return ExplainRequest(fleet=fleet, kind=_CODE, name=args.kind, output=args.output)
+    return inputs.request_from(ExplainRequest, args)
 
 
 def parse_kind(word: str) -> str:

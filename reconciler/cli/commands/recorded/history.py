@@ -66,8 +66,7 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
 class HistoryRequest:
     """Whose operations are listed, how many rows at most, and in which output format.
 
-    ``target`` is a NodeClaim or node; None lists the operations on all of them. With
-    ``by_command``, the operations of each command are one row.
+    With ``by_command``, the operations of each command are one row.
     """
 
     fleet: StateRequest = inputs.of_fleet(inputs.RECORDED)
