@@ -1,4 +1,4 @@
-"""All inputs of one plan, gathered beforehand (``gather``)."""
+"""The facts of one plan: those that are given, and those gathered beforehand (``gather``)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 from reconciler.catalog.catalog import Catalog
 from reconciler.model.decision.changes import Change
 from reconciler.model.decision.finding import PlanFinding
+from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
@@ -36,6 +37,45 @@ if TYPE_CHECKING:
     from reconciler.placement.question import LaunchPool
 
 
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """The inputs of a plan that are facts of it as they are.
+
+    ``catalog`` prices the nodes of removed pools. ``interrupted`` are NodeClaims that EC2
+    interrupts, with the event. ``nominated`` are NodeClaims whose pods are still moving from
+    disrupted nodes, ``checked`` those of a command that was computed before and is now checked
+    again, and ``unsettled`` those that consolidation removes and whose pods have not all moved.
+    ``history`` is the history for the rate limits, None without records. ``lists_blockers`` is
+    whether to compute what blocks nodes, the forgone savings, and the exact reason of each
+    rejection. ``compared_with`` describes what the desired state is compared with. ``observation``
+    is the source of ``cluster``, ``observed_at`` the time at which a snapshot of it was captured,
+    if known, and ``observed`` what an approval of the plan covers: a fingerprint for each object.
+    ``actor`` is who acts: empty for this engine, ``karpenter`` where Karpenter does.
+    """
+
+    now: datetime
+    settings: Settings
+    catalog: Catalog
+    cluster: ClusterState
+    interrupted: Mapping[str, str] = {}
+    nominated: frozenset[str] = frozenset()
+    checked: frozenset[str] = frozenset()
+    unsettled: frozenset[str] = frozenset()
+    history: History | None = None
+    lists_blockers: bool = True
+    revision: Revision = Revision()
+    compared_with: ComparedWith = ""
+    actor: PlanActor = ""
+    serial: int = 0
+    digests: InputDigests = InputDigests()
+    observation: ObservationSource | None = None
+    observed_at: datetime | None = None
+    observed: Mapping[str, str] = {}
+
+    def given(self) -> JsonDict:
+        """Return these facts by name."""
+        return {name: getattr(self, name) for name in Given.__struct_fields__}
+
+
 class BaseCost(msgspec.Struct, frozen=True):
     """The cost of a change since a base, and the cost after the base's own plan.
 
@@ -47,46 +87,32 @@ class BaseCost(msgspec.Struct, frozen=True):
     offers: Mapping[str, OffersChange] = {}
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class Facts(Given, frozen=True, kw_only=True):
     """The facts of one plan, in the values of the model.
 
     Of the desired state: the NodePools, their ``classes`` as looked up, and the ``types`` that they
     may launch. ``covers`` are the commitments with unused capacity; ``uncovered`` has the types at
-    prices without them. ``catalog`` prices the nodes of removed pools.
+    prices without them.
 
-    Of the cluster: its pods include those of ``headroom``. ``interrupted`` are NodeClaims that EC2
-    interrupts, with the event. ``vanished`` are NodePools that were deleted from git; the nodes of
-    the ``removable`` ones may be removed. ``nominated`` are NodeClaims whose pods have not arrived
-    yet, ``checked`` those of a command that is checked again, and ``unsettled`` those that
-    consolidation removes and whose pods have not all moved. ``history`` is the history for the rate
-    limits.
+    Of the cluster: its pods include those of ``headroom``. ``vanished`` are NodePools that were
+    deleted from git; the nodes of the ``removable`` ones may be removed.
 
     Of both: the NodeClaims that drifted, what git ``changes``, and what the change since a base
     costs (``base_cost``). ``findings`` are about these facts; those of CapacityBuffers are
     separate, because they come last in a plan. ``left_region`` is the region that the fleet leaves
     with its nodes, empty if it stays. ``withheld`` is the reason why nothing may be launched or
-    removed now. ``states_pods`` is whether the files state what runs.
+    removed now, empty if there is none. ``states_pods`` is whether the files state what runs.
     """
 
-    now: datetime
-    settings: Settings
-    catalog: Catalog
     pools: tuple[NodePool, ...]
     classes: Mapping[str, EC2NodeClass]
     types: PoolTypes
     covers: tuple[Cover, ...] = ()
     uncovered: Callable[[], Mapping[str, LaunchPool]] = dict
     lock: PlannedLock | None = None
-    cluster: ClusterState
     headroom: tuple[Headroom, ...] = ()
-    interrupted: Mapping[str, str] = {}
     vanished: tuple[NodePool, ...] = ()
     removable: frozenset[str] = frozenset()
-    nominated: frozenset[str] = frozenset()
-    checked: frozenset[str] = frozenset()
-    unsettled: frozenset[str] = frozenset()
-    history: History | None = None
-    lists_blockers: bool = True
     states_reasons: bool = True
     drift: tuple[DriftedClaim, ...] = ()
     changes: tuple[Change, ...] = ()
@@ -95,15 +121,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     buffer_findings: tuple[PlanFinding, ...] = ()
     left_region: str = ""
     withheld: str = ""
-    revision: Revision = Revision()
-    compared_with: ComparedWith = ""
-    actor: PlanActor = ""
-    serial: int = 0
-    digests: InputDigests = InputDigests()
-    observation: ObservationSource | None = None
     states_pods: bool = True
-    observed_at: datetime | None = None
-    observed: Mapping[str, str] = {}
 
     @property
     def inputs_digest(self) -> str:

@@ -177,27 +177,16 @@ def _facts(inputs: Inputs, cache: FactsCache | None = None) -> Facts:
             types, findings=(*types.findings, *commitment_findings(coverage))
         )
     facts = Facts(
-        now=inputs.now,
-        settings=inputs.settings,
-        catalog=inputs.catalog,
+        **inputs.given(),
         pools=pools,
         classes=classes,
         types=types,
         covers=coverage.covers if coverage is not None else (),
         uncovered=lambda: types_with().by_name,
         lock=_planned_lock(inputs),
-        cluster=inputs.cluster,
         left_region=inputs.left_region,
         withheld=inputs.withheld or _region_change_block(inputs),
-        revision=inputs.revision,
-        compared_with=inputs.compared_with,
-        actor=inputs.actor,
-        serial=inputs.serial,
-        digests=inputs.digests,
-        observation=inputs.observation,
         states_pods=states_pods(inputs.fleet),
-        observed_at=inputs.observed_at,
-        observed=inputs.observed,
     )
     return _with_observation(facts, inputs, coverage)
 
@@ -241,17 +230,10 @@ def _with_observation(facts: Facts, inputs: Inputs, coverage: Coverage | None) -
         cluster = cluster.without_deletion_costs()
     return msgspec.structs.replace(
         facts,
-        now=inputs.now,
-        cluster=cluster,
+        **{**inputs.given(), "cluster": cluster},
         headroom=rooms,
-        interrupted=inputs.interrupted,
         vanished=_deleted_pools(inputs, facts.pools),
         removable=_removable_pools(inputs, facts.pools, cluster),
-        nominated=inputs.nominated,
-        checked=inputs.checked,
-        unsettled=inputs.unsettled,
-        history=inputs.history,
-        lists_blockers=inputs.lists_blockers,
         states_reasons=inputs.lists_blockers or bool(inputs.unavailable),
         findings=(
             *map(finding_of, inputs.diagnostics),

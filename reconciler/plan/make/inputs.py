@@ -4,34 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from reconciler.catalog.adjusted.discovered import Discoveries
-from reconciler.catalog.catalog import Catalog
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.workloads.scaled import ScaledWorkload
 from reconciler.model.decision.policy import Policy
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.grouping import BY_NAMESPACE, Grouping
 from reconciler.model.json import JsonObject
-from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState
+from reconciler.plan.make.facts import Given
 from reconciler.plan.make.pools import ClassKey
-from reconciler.plan.value.plan import (
-    ComparedWith,
-    InputDigests,
-    ObservationSource,
-    PlanActor,
-    Revision,
-)
 
 if TYPE_CHECKING:
     from reconciler.catalog.adjusted.adjustment import RefusedOffering
     from reconciler.diff.nodeclass import LiveInstance
-    from reconciler.model.history import History
     from reconciler.plan.value.costs import AtRest
 
 Object = JsonObject
@@ -48,76 +39,47 @@ class ChangeSimulation(Protocol):
         """
 
 
-class Inputs(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts of one plan.
+class Inputs(Given, frozen=True, kw_only=True):
+    """All that one plan depends on.
 
     ``fleet`` is the desired state in git, without a single error. ``base`` are the objects to
-    compare it with, None if there are none; ``compared_with`` describes them. ``live`` are the
-    cluster's own NodePools, NodeOverlays and EC2NodeClasses; of these only the resolved resources
-    (``status``) are used. ``any_class`` takes every node class as known and ready, as with a
-    catalog file. ``unavailable`` are offerings that EC2 refused recently. ``allow_removal`` are
-    NodePools that may be removed because they were deleted from git. ``memory`` is the measured
-    memory of nodes, now and before. ``interrupted`` are NodeClaims that EC2 interrupts, with the
-    event. ``instances`` are the instances as observed in EC2, by provider id; instances that were
-    not read are omitted, and do not drift. ``against`` are the same inputs for the base, to compute
-    the cost of the change itself; ``simulation`` simulates that change if possible. ``nominated``
-    are NodeClaims whose pods are still moving from disrupted nodes, and ``checked`` those of a
-    command that was computed before and is now checked again. ``unsettled`` are NodeClaims
-    that consolidation removes and whose pods have not all moved yet. ``history`` is the history for
-    the rate limits, None without records. ``lists_blockers`` is whether to compute what blocks
-    nodes, the forgone savings, and the exact reason of each rejection. ``finds_steady_state`` is
-    whether to compute what later plans lead to, where this one is not the result, and what CronJobs
-    need at their peak.
-    ``unready_classes`` are the kind and name of node classes that are not ready. ``observation`` is
-    the source of ``cluster``, ``observed_at`` the time at which a snapshot of it was captured, if
-    known, and ``observed`` what an approval of the plan covers: a fingerprint for each object.
-    ``withheld`` is the reason why nothing may be launched or removed now, empty if there is none.
+    compare it with, None if there are none. ``live`` are the cluster's own NodePools, NodeOverlays
+    and EC2NodeClasses; of these only the resolved resources (``status``) are used. ``any_class``
+    takes every node class as known and ready, as with a catalog file. ``unavailable`` are offerings
+    that EC2 refused recently. ``allow_removal`` are NodePools that may be removed because they were
+    deleted from git. ``memory`` is the measured memory of nodes, now and before. ``instances`` are
+    the instances as observed in EC2, by provider id; instances that were not read are omitted, and
+    do not drift. ``against`` are the same inputs for the base, to compute the cost of the change
+    itself; ``simulation`` simulates that change if possible. ``finds_steady_state`` is whether to
+    compute what later plans lead to, where this one is not the result, and what CronJobs need at
+    their peak. ``unready_classes`` are the kind and name of node classes that are not ready.
     ``base_policies`` are the policies of the base revision. ``region_before`` is the region in
     which the fleet has its nodes, empty if that is unknown. ``scaled`` are the workloads with a
     range of replicas, and ``maximum`` is the cluster with all of them at their maximum, None
     without any. ``cost_by`` is how the cost of a change is divided among workloads. ``durations``
     are how long the pods of CronJobs run, by ``namespace/name`` or by name, where that is stated.
-    ``actor`` is who acts: empty for this engine, ``karpenter`` where Karpenter does.
     """
 
     fleet: Fleet
-    cluster: ClusterState
-    catalog: Catalog
-    settings: Settings
-    now: datetime
-    revision: Revision = Revision()
     base: Sequence[Object] | None = None
-    compared_with: ComparedWith = ""
     live: Sequence[Object] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     any_class: bool = False
     unavailable: Collection[RefusedOffering] = ()
-    memory: Discoveries = {}
+    memory: Discoveries = msgspec.field(default_factory=dict)
     allow_removal: frozenset[str] = frozenset()
-    interrupted: Mapping[str, str] = {}
     instances: Mapping[str, LiveInstance] = {}
-    serial: int = 0
-    digests: InputDigests = InputDigests()
     against: Inputs | None = None
     simulation: ChangeSimulation | None = None
-    nominated: frozenset[str] = frozenset()
-    checked: frozenset[str] = frozenset()
-    unsettled: frozenset[str] = frozenset()
-    history: History | None = None
-    lists_blockers: bool = True
     finds_steady_state: bool = False
     withheld: str = ""
     unready_classes: frozenset[ClassKey] = frozenset()
-    observation: ObservationSource | None = None
-    observed_at: datetime | None = None
-    observed: Mapping[str, str] = {}
     base_policies: tuple[Policy, ...] = ()
     region_before: str = ""
     scaled: tuple[ScaledWorkload, ...] = ()
     maximum: ClusterState | None = None
     cost_by: Grouping = BY_NAMESPACE
     durations: Mapping[str, timedelta] = {}
-    actor: PlanActor = ""
 
     @property
     def known_before(self) -> tuple[Object, ...]:
