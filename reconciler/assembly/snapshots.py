@@ -15,13 +15,12 @@ from reconciler.desired.workloads.podsets import MAXIMUM, ReplicaChoice
 from reconciler.desired.workloads.remarks import maximum_findings
 from reconciler.model.errors import UsageError
 from reconciler.model.settings import Settings
-from reconciler.observed.snapshot import read_snapshot, snapshot_of
+from reconciler.observed.snapshot import read_snapshot, snapshot_of_workloads
 from reconciler.placement.pods.replicas import rescaled_snapshot
 
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.desired.fleet import Fleet
-    from reconciler.desired.workloads.pods import Workloads
     from reconciler.desired.workloads.scaled import ScaledWorkload
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.observed.snapshot import Snapshot
@@ -224,12 +223,12 @@ def read_cluster(
     from reconciler.desired.workloads.pods import workloads_of
 
     made, findings = workloads_of(fleet, now=now, choice=ReplicaChoice(request.replicas_percent))
-    snapshot = _snapshot_of(made)
+    snapshot = snapshot_of_workloads(made)
     if not made.scaled:
         return ObservedCluster(snapshot, without_errors(findings))
     most, more = workloads_of(fleet, now=now, choice=MAXIMUM)
     found = without_errors((*findings, *maximum_findings(findings, more)))
-    return ObservedCluster(snapshot, found, made.scaled, _snapshot_of(most))
+    return ObservedCluster(snapshot, found, made.scaled, snapshot_of_workloads(most))
 
 
 def scaled_cluster(
@@ -240,21 +239,3 @@ def scaled_cluster(
     snapshot, scaled = rescaled_snapshot(captured, fleet.workloads, choice, now)
     most = rescaled_snapshot(captured, fleet.workloads, MAXIMUM, now)[0] if scaled else None
     return ObservedCluster(snapshot, snapshot.findings, scaled, most, captured)
-
-
-def _snapshot_of(made: Workloads) -> Snapshot:
-    """Return the cluster that is to run these workloads, without nodes."""
-    return snapshot_of(
-        [
-            *made.pods,
-            *made.daemon_sets,
-            *made.pod_disruption_budgets,
-            *made.volume_claims,
-            *made.volumes,
-            *made.storage_classes,
-            *made.csi_nodes,
-            *made.namespaces,
-            *made.priority_classes,
-            *made.devices,
-        ]
-    )

@@ -46,6 +46,7 @@ from reconciler.model.kubernetes.devices import (
 )
 from reconciler.model.kubernetes.metadata import HasMetadata
 from reconciler.model.kubernetes.node import CSINode, Node
+from reconciler.model.kubernetes.objects import WorkloadObjects
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.fingerprint import Pods
 from reconciler.observed.isolation import (
@@ -141,7 +142,7 @@ class RawRecords:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(WorkloadObjects):
     """The objects of a cluster at one time, each kind in the order of its names.
 
     ``live`` are the NodePools, NodeOverlays and EC2NodeClasses of the cluster, as plain data:
@@ -156,26 +157,9 @@ class Snapshot:
 
     nodes: tuple[Node, ...] = ()
     node_claims: tuple[NodeClaim, ...] = ()
-    pods: tuple[Pod, ...] = ()
-    daemon_sets: tuple[DaemonSet, ...] = ()
-    pod_disruption_budgets: tuple[PodDisruptionBudget, ...] = ()
-    volume_claims: tuple[PersistentVolumeClaim, ...] = ()
-    volumes: tuple[PersistentVolume, ...] = ()
-    storage_classes: tuple[StorageClass, ...] = ()
-    csi_nodes: tuple[CSINode, ...] = ()
-    device_classes: tuple[DeviceClass, ...] = ()
-    resource_claims: tuple[ResourceClaim, ...] = ()
-    claim_templates: tuple[ResourceClaimTemplate, ...] = ()
-    resource_slices: tuple[ResourceSlice, ...] = ()
-    namespaces: tuple[Namespace, ...] = ()
-    priority_classes: tuple[PriorityClass, ...] = ()
     capacity_buffers: tuple[CapacityBuffer, ...] = ()
     pod_templates: tuple[StoredTemplate, ...] = ()
     deployments: tuple[Deployment, ...] = ()
-    stateful_sets: tuple[StatefulSet, ...] = ()
-    replica_sets: tuple[ReplicaSet, ...] = ()
-    replication_controllers: tuple[ReplicationController, ...] = ()
-    services: tuple[Service, ...] = ()
     live: tuple[JsonDict, ...] = ()
     other_classes: tuple[dict[str, object], ...] = ()
     skipped: dict[str, int] = field(default_factory=dict)
@@ -221,6 +205,11 @@ def snapshot_of(objects: Iterable[object], live: Iterable[dict[str, object]] = (
         **rows,
         live=tuple(sorted(live, key=lambda o: (o["kind"], o.get("metadata", {}).get("name", "")))),
     )
+
+
+def snapshot_of_workloads(objects: WorkloadObjects) -> Snapshot:
+    """Return the snapshot of a cluster that runs these objects, without nodes."""
+    return replace(Snapshot(**objects.workload_objects()), pods=Pods(objects.pods))
 
 
 def read_snapshot(content: bytes, source: str) -> Snapshot:

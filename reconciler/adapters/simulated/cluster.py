@@ -49,7 +49,7 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.profile import Profile
 from reconciler.model.kubernetes.taint import DISRUPTED, REBOOTING
 from reconciler.observed.fingerprint import Pods
-from reconciler.observed.snapshot import Snapshot, snapshot_of
+from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import cluster_state
 from reconciler.placement.binding.devices import DeviceClaims
 from reconciler.placement.binding.selection import volumes_of
@@ -116,7 +116,7 @@ class EmbeddedCluster:
         self._follow_instances(claims, instances, now)
         csi_nodes = self._csi_nodes(workloads)
         devices = self._devices(workloads)
-        claimed = DeviceClaims(cluster_state(devices)) if workloads.devices else None
+        claimed = DeviceClaims(cluster_state(devices)) if workloads.has_devices else None
         volumes = volumes_of(workloads, self._record.volume_zones, csi_nodes, claimed)
         self._pods.follow(workloads, now)
         self._pods.bind(
@@ -127,26 +127,16 @@ class EmbeddedCluster:
         self._save()
         budgets = workloads.pod_disruption_budgets
         self._shown_budgets = self._budgets.with_allowed_evictions(budgets, pods)
-        return Snapshot(
+        return replace(
+            Snapshot(**workloads.workload_objects()),
             nodes=tuple(self._nodes()),
             node_claims=tuple(sorted(claims, key=lambda c: c.name)),
             pods=pods,
-            daemon_sets=workloads.daemon_sets,
             pod_disruption_budgets=self._shown_budgets,
             volume_claims=volume_claims,
             volumes=made,
-            storage_classes=workloads.storage_classes,
             csi_nodes=csi_nodes,
-            device_classes=devices.device_classes,
-            resource_claims=devices.resource_claims,
-            claim_templates=devices.claim_templates,
             resource_slices=devices.resource_slices,
-            namespaces=workloads.namespaces,
-            priority_classes=workloads.priority_classes,
-            stateful_sets=workloads.stateful_sets,
-            replica_sets=workloads.replica_sets,
-            replication_controllers=workloads.replication_controllers,
-            services=workloads.services,
         )
 
     def _csi_nodes(self, workloads: Workloads) -> tuple[CSINode, ...]:
@@ -162,9 +152,14 @@ class EmbeddedCluster:
 
     def _devices(self, workloads: Workloads) -> Snapshot:
         """Return the claims on devices, and what the drivers of the nodes publish."""
-        if not workloads.devices:
+        if not workloads.has_devices:
             return Snapshot()
-        found = snapshot_of(workloads.devices)
+        found = Snapshot(
+            device_classes=workloads.device_classes,
+            resource_claims=workloads.resource_claims,
+            claim_templates=workloads.claim_templates,
+            resource_slices=workloads.resource_slices,
+        )
         known = {item.spec.node_name for item in found.resource_slices}
         slices = list(found.resource_slices)
         nodes = []

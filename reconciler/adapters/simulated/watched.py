@@ -219,26 +219,10 @@ class _SharedParts:
 
 
 def _snapshot_workloads(snapshot: Snapshot, pods: Iterable[Pod]) -> Workloads:
-    return Workloads(
+    return replace(
+        Workloads(**snapshot.workload_objects()),
         pods=tuple(pods),
         daemon_sets=with_priorities(snapshot.daemon_sets, snapshot.priority_classes),
-        pod_disruption_budgets=snapshot.pod_disruption_budgets,
-        volume_claims=snapshot.volume_claims,
-        volumes=snapshot.volumes,
-        storage_classes=snapshot.storage_classes,
-        csi_nodes=snapshot.csi_nodes,
-        devices=(
-            *snapshot.device_classes,
-            *snapshot.resource_claims,
-            *snapshot.claim_templates,
-            *snapshot.resource_slices,
-        ),
-        namespaces=snapshot.namespaces,
-        priority_classes=snapshot.priority_classes,
-        stateful_sets=snapshot.stateful_sets,
-        replica_sets=snapshot.replica_sets,
-        replication_controllers=snapshot.replication_controllers,
-        services=snapshot.services,
     )
 
 

@@ -42,7 +42,6 @@ from reconciler.desired.workloads.volumes import bind_claims, claim_templates
 from reconciler.model.decode import Mismatch, decode, mismatch_of
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
-from reconciler.model.karpenter.capacitybuffer import ReplicaSet, StatefulSet
 from reconciler.model.kubernetes.cluster import (
     DaemonSet,
     Namespace,
@@ -51,14 +50,19 @@ from reconciler.model.kubernetes.cluster import (
     PodDisruptionBudget,
     PodTemplate,
     PriorityClass,
-    ReplicationController,
-    Service,
     StorageClass,
 )
-from reconciler.model.kubernetes.devices import DEVICE_KINDS, DeviceObject
+from reconciler.model.kubernetes.devices import (
+    DEVICE_KINDS,
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from reconciler.model.kubernetes.labelkeys import with_label_keys
 from reconciler.model.kubernetes.metadata import Condition, HasMetadata, Metadata
 from reconciler.model.kubernetes.node import CSINode
+from reconciler.model.kubernetes.objects import WorkloadObjects
 from reconciler.model.kubernetes.pod import (
     ClaimSpec,
     PersistentVolumeClaimSource,
@@ -96,28 +100,13 @@ _GATED: Final = PodStatus(
 
 
 @dataclass(frozen=True, slots=True)
-class Workloads:
-    """The objects of a cluster that runs these workloads; every tuple is ordered by name.
+class Workloads(WorkloadObjects):
+    """The objects of a cluster that runs these workloads.
 
-    Of files, the controllers are expanded into their pods and not kept. ``devices`` are the
-    objects of dynamic resource allocation, and ``scaled`` the workloads whose number of replicas
-    has a range.
+    Of files, the controllers are expanded into their pods and not kept. ``scaled`` are the
+    workloads whose number of replicas has a range.
     """
 
-    pods: tuple[Pod, ...] = ()
-    daemon_sets: tuple[DaemonSet, ...] = ()
-    pod_disruption_budgets: tuple[PodDisruptionBudget, ...] = ()
-    volume_claims: tuple[PersistentVolumeClaim, ...] = ()
-    volumes: tuple[PersistentVolume, ...] = ()
-    storage_classes: tuple[StorageClass, ...] = ()
-    csi_nodes: tuple[CSINode, ...] = ()
-    devices: tuple[DeviceObject, ...] = ()
-    namespaces: tuple[Namespace, ...] = ()
-    priority_classes: tuple[PriorityClass, ...] = ()
-    stateful_sets: tuple[StatefulSet, ...] = ()
-    replica_sets: tuple[ReplicaSet, ...] = ()
-    replication_controllers: tuple[ReplicationController, ...] = ()
-    services: tuple[Service, ...] = ()
     scaled: tuple[ScaledWorkload, ...] = ()
 
 
@@ -448,7 +437,10 @@ class _Expansion:
             volumes=kinds.get(PersistentVolume, ()),
             storage_classes=kinds.get(StorageClass, ()),
             csi_nodes=kinds.get(CSINode, ()),
-            devices=tuple(o for kind in DEVICE_KINDS.values() for o in kinds.get(kind, ())),
+            device_classes=kinds.get(DeviceClass, ()),
+            resource_claims=kinds.get(ResourceClaim, ()),
+            claim_templates=kinds.get(ResourceClaimTemplate, ()),
+            resource_slices=kinds.get(ResourceSlice, ()),
             namespaces=tuple(_with_name_label(declared.get(name), name) for name in names),
             priority_classes=kinds.get(PriorityClass, ()),
             scaled=scaled_workloads(self.sets),
