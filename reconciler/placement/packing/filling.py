@@ -29,20 +29,25 @@ _STATES_MAX = 128
 
 
 class Site:
-    """A NodePool within a space, and the result of adding each lot: None if it does not fit."""
+    """A NodePool within a space, and the result of adding each lot: None if it does not fit.
 
-    __slots__ = ("costs", "sites_with_lot", "space", "template")
+    ``extra`` is what a node costs on top of its price.
+    """
 
-    def __init__(self, template: PoolTemplate, space: Space, costs: Mapping[int, float]) -> None:
+    __slots__ = ("extra", "prices", "sites_with_lot", "space", "template")
+
+    def __init__(self, template: PoolTemplate, space: Space, extra: float) -> None:
         self.template = template
         self.space = space
-        self.costs = costs
+        self.prices = template.table.prices(space.offers)
+        self.extra = extra
         self.sites_with_lot: dict[Lot, Site | None] = {}
 
     def holds(self, index: int, cost: float) -> bool:
         """Return whether a type is available here for no more than ``cost``."""
-        here = self.costs.get(index)
-        return here is not None and here <= cost and bool(self.space.mask >> index & 1)
+        price = self.prices.get(index)
+        affordable = price is not None and price + self.extra <= cost
+        return affordable and bool(self.space.mask >> index & 1)
 
 
 class DraftNode:
@@ -164,12 +169,8 @@ class DraftNode:
     @property
     def is_requested(self) -> bool:
         """Whether some lot would open its own node here; otherwise another NodePool comes first."""
-        return any(
-            self.template is shelf.template
-            for lot in self.taken
-            for shelves in lot.shelves
-            for shelf in shelves
-        )
+        name = self.site.template.name
+        return any(name in lot.node_pools for lot in self.taken)
 
 
 class Sites:
@@ -183,8 +184,8 @@ class Sites:
         """Return the site of a NodePool within a space."""
         known = self._known.get((template.name, space))
         if known is None:
-            costs = self._market.costs(template, space)
-            known = self._known[template.name, space] = Site(template, space, costs)
+            extra = self._market.extra_cost(template)
+            known = self._known[template.name, space] = Site(template, space, extra)
         return known
 
     def site_with_lot(self, site: Site, lot: Lot) -> Site | None:

@@ -37,9 +37,9 @@ class Lot:
     be launched for it, by the weight of NodePools: a list is used only once the previous ones are
     exhausted. ``demands`` apply to any other node. ``by_host`` are the rules that count pods of one
     host, ``counted`` those that count this lot. ``is_ruled`` is whether other pods on its host
-    matter, ``checks`` how many checks it takes to join one. ``share`` is the cost of a unit if
-    nodes are bought in fractions, ``value`` its estimated value, and ``floor`` its estimated
-    minimum cost.
+    matter, ``checks`` how many checks it takes to join one. ``node_pools`` are the names of its
+    NodePools. ``share`` is the cost of a unit if nodes are bought in fractions, ``value`` its
+    estimated value, and ``floor`` its estimated minimum cost.
     """
 
     number: int
@@ -55,6 +55,7 @@ class Lot:
     disks: frozenset[str] = frozenset()
     is_ruled: bool = field(init=False)
     checks: int = field(init=False)
+    node_pools: frozenset[str] = field(init=False)
     share: float = 0.0
     value: float = 0.0
     floor: float = 0.0
@@ -63,6 +64,7 @@ class Lot:
     def __post_init__(self) -> None:
         self.is_ruled = bool(self.by_host or self.counted or self.ports or self.disks)
         self.checks = 1 + self._excluded_count() // _EXCLUDED_A_CHECK
+        self.node_pools = frozenset(shelf.template.name for tier in self.shelves for shelf in tier)
 
     def _excluded_count(self) -> int:
         """Return how many values of labels its pods exclude."""

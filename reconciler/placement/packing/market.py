@@ -94,21 +94,41 @@ class Row:
     charge: Charge = ()
 
 
+class PricedRows:
+    """Rows, cheapest first, and the lowest share of their cost that some amounts use."""
+
+    __slots__ = ("rows", "shares")
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = rows
+        self.shares: AnswerCache[float] = AnswerCache()
+
+
 class PoolOffers:
     """The rows of a NodePool within a space, cheapest first.
 
     ``content`` is equal for equal rows within equal spaces of one table of types.
     """
 
-    __slots__ = ("content", "rows", "space", "template")
+    __slots__ = ("_shares", "content", "rows", "space", "template")
 
     def __init__(
-        self, template: PoolTemplate, space: Space, rows: Sequence[Row], content: Hashable
+        self, template: PoolTemplate, space: Space, rows: PricedRows, content: Hashable
     ) -> None:
         self.template = template
         self.space = space
-        self.rows = rows
+        self.rows = rows.rows
         self.content = content
+        self._shares = rows.shares
+
+    def least_cost(self, wanted: tuple[int, ...]) -> float:
+        """Return the lowest share of a node's cost that these amounts use, if it is divisible."""
+
+        def find() -> float:
+            needs = [(i, amount) for i, amount in enumerate(wanted) if amount > 0]
+            return min((_share(row, needs) for row in self.rows), default=_UNLIMITED)
+
+        return self._shares.get_or_compute(wanted, find)
 
 
 class PackingMarket:
@@ -130,9 +150,7 @@ class PackingMarket:
         self._limits = limits
         self._goal = goal
         self._rooms: dict[str, dict[int, tuple[int, ...]]] = {}
-        self._costs: dict[tuple[str, Space], dict[int, float]] = {}
         self._shelves: dict[tuple[str, Space], PoolOffers] = {}
-        self._least: dict[tuple[str, Space, tuple[int, ...]], float] = {}
 
     @classmethod
     def from_cohorts(
@@ -155,22 +173,16 @@ class PackingMarket:
             known = self._rooms[template.name] = dict(_rooms(template, self.resources))
         return known
 
-    def costs(self, template: PoolTemplate, space: Space) -> dict[int, float]:
-        """Return the cost of each type within a space in USD an hour, node cost included."""
-        known = self._costs.get((template.name, space))
-        if known is None:
-            extra = self._goal.cost_of_node(template)
-            prices = template.table.prices(space.offers)
-            known = {index: price + extra for index, price in prices.items()}
-            self._costs[template.name, space] = known
-        return known
+    def extra_cost(self, template: PoolTemplate) -> float:
+        """Return what a node of a NodePool costs on top of its price, in USD an hour."""
+        return self._goal.cost_of_node(template)
 
     def shelf(self, template: PoolTemplate, space: Space) -> PoolOffers:
         """Return what can be bought from a NodePool within a space."""
         known = self._shelves.get((template.name, space))
         if known is None:
             content = self._shelf_content(template, space)
-            rows: AnswerCache[list[Row]] = answer_cache("rows", (template.table,))  # type: ignore[assignment]
+            rows: AnswerCache[PricedRows] = answer_cache("rows", (template.table,))  # type: ignore[assignment]
             found = rows.get_or_compute(content, lambda: self._find_rows(template, space))
             known = PoolOffers(template, space, found, content)
             self._shelves[template.name, space] = known
@@ -178,14 +190,7 @@ class PackingMarket:
 
     def least_cost(self, template: PoolTemplate, space: Space, requests: Resources) -> float:
         """Return the lowest share of a node's cost that a pod uses, if nodes are divisible."""
-        wanted = self.amounts(requests)
-        key = (template.name, space, wanted)
-        known = self._least.get(key)
-        if known is None:
-            needs = [(i, amount) for i, amount in enumerate(wanted) if amount > 0]
-            rows = self.shelf(template, space).rows
-            known = self._least[key] = min((_share(row, needs) for row in rows), default=_UNLIMITED)
-        return known
+        return self.shelf(template, space).least_cost(self.amounts(requests))
 
     def limits(self, template: PoolTemplate) -> Charge:
         """Return what is left of the NodePool's limits, in their order; empty without limits."""
@@ -214,13 +219,14 @@ class PackingMarket:
     def _allowed_types(self, template: PoolTemplate, space: Space) -> int:
         return space.mask & self._limits.allowed_types(template)
 
-    def _find_rows(self, template: PoolTemplate, space: Space) -> list[Row]:
+    def _find_rows(self, template: PoolTemplate, space: Space) -> PricedRows:
         mask = self._allowed_types(template, space)
-        rooms, costs = self.rooms(template), self.costs(template, space)
+        rooms, prices = self.rooms(template), template.table.prices(space.offers)
+        extra = self.extra_cost(template)
         found = [
-            Row(index, costs[index], rooms[index], self._charge(template, index))
+            Row(index, prices[index] + extra, rooms[index], self._charge(template, index))
             for index in indices(mask)
-            if index in rooms and index in costs
+            if index in rooms and index in prices
         ]
         found.sort(key=lambda r: (r.cost, [-amount for amount in r.room], r.index))
         retained: list[Row] = []
@@ -234,7 +240,7 @@ class PackingMarket:
             ):
                 retained.append(row)
                 cheaper |= 1 << row.index
-        return retained
+        return PricedRows(retained)
 
 
 def _share(row: Row, needs: Iterable[tuple[int, int]]) -> float:

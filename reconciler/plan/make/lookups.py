@@ -115,7 +115,7 @@ def lookup_findings(facts: Facts) -> Iterator[PlanFinding]:
             "subnets were not looked up: the plan assumes one in every zone of the region"
         )
     zones = set(filter(is_local_zone, wanted.values.get(ZONE, ())))
-    missing = sorted(zones.difference(facts.catalog.columns.offerings.zone))
+    missing = sorted(zones.difference(facts.catalog.columns.offerings.zone)) if zones else []
     if missing:
         yield _lookup_finding(
             f"local and Wavelength zones are not in the bundled data: the plan launches no node in "
