@@ -11,14 +11,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from reconciler.model.json import JsonDict, JsonObject
-from reconciler_embedded.wire import (
-    Request,
-    Response,
-    encode_query,
-    error,
-    nest,
-    xml,
-)
+from reconciler_embedded.wire import Request, Response, encode_query, error, nest, xml
 
 # The filter of DescribeInstances by instance profile, which moto lacks.
 

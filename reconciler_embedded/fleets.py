@@ -11,14 +11,7 @@ from reconciler.adapters.simulated.market import NO_CAPACITY, CapacityMarket, Ov
 from reconciler.model.json import JsonDict
 from reconciler_embedded.account import EmbeddedAccount
 from reconciler_embedded.purchases import EmbeddedReservations
-from reconciler_embedded.wire import (
-    Request,
-    Response,
-    encode_query,
-    error,
-    nest,
-    xml,
-)
+from reconciler_embedded.wire import Request, Response, encode_query, error, nest, xml
 
 _IDS: Final = re.compile(rb"<item>(i-[0-9a-f]+)</item>")
 _INSTANCES: Final = "{*}fleetInstanceSet"

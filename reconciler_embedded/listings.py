@@ -17,14 +17,7 @@ from xml.etree import ElementTree as ET
 
 from reconciler.adapters.simulated.market import CapacityMarket
 from reconciler.model.json import JsonDict, JsonObject
-from reconciler_embedded.wire import (
-    Request,
-    Response,
-    encode_query,
-    nest,
-    service_model,
-    xml,
-)
+from reconciler_embedded.wire import Request, Response, encode_query, nest, service_model, xml
 
 _PAGE: Final = 100
 _FAMILY: Final = "Compute Instance"

@@ -131,11 +131,7 @@ def cluster_checks(settings: Settings, *, writes: bool) -> Iterator[Check]:
 def karpenter_check(settings: Settings, *, writes: bool) -> Check:
     """Return whether a Karpenter runs in the cluster; for a plan alone it is no failure."""
     from reconciler.adapters.kubernetes.api import find_pods
-    from reconciler.engine.ownership import (
-        KARPENTER_SELECTOR,
-        UnclearOwners,
-        running_karpenters,
-    )
+    from reconciler.engine.ownership import KARPENTER_SELECTOR, UnclearOwners, running_karpenters
 
     try:
         pods = find_pods(api_of(settings, SystemClock()), KARPENTER_SELECTOR)

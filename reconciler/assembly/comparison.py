@@ -237,10 +237,7 @@ def with_one_region(request: FleetRequest, head: Fleet, base: sources.Base | Non
     """
     if base is None or base.fleet is None or not base.fleet.node_pools or not head.node_pools:
         return request
-    sides = (
-        sources.settings_of(request, head),
-        sources.settings_of(request.at_base, base.fleet),
-    )
+    sides = (sources.settings_of(request, head), sources.settings_of(request.at_base, base.fleet))
     if {side.origins["aws.region"] for side in sides} != {DEFAULT, OF_ZONES}:
         return request
     (derived,) = (side for side in sides if side.origins["aws.region"] == OF_ZONES)

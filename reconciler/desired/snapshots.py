@@ -23,9 +23,7 @@ _KIND: Final = re.compile(
 )
 
 
-def without_snapshots(
-    files: Iterable[SourceFile],
-) -> tuple[list[SourceFile], list[Diagnostic]]:
+def without_snapshots(files: Iterable[SourceFile]) -> tuple[list[SourceFile], list[Diagnostic]]:
     """Return the files without snapshots of a cluster, and a warning for each of these.
 
     What runs is not what should run: Deployments of a snapshot have the replicas of a moment, and

@@ -27,11 +27,7 @@ from reconciler.model.karpenter.labels import (
     RESERVED,
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.model.karpenter.nodeclass import (
-    EC2NodeClass,
-    EC2NodeClassSpec,
-    EC2NodeClassStatus,
-)
+from reconciler.model.karpenter.nodeclass import EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus
 from reconciler.model.karpenter.nodepool import requirements_of
 from reconciler.placement.question import LaunchCatalog
 

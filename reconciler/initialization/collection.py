@@ -20,10 +20,7 @@ from reconciler.desired.migration.nodepool import (
     migrate_node_pool,
     migrate_provisioner,
 )
-from reconciler.desired.migration.objects import (
-    Note,
-    remove_live_fields,
-)
+from reconciler.desired.migration.objects import Note, remove_live_fields
 from reconciler.desired.migration.release import settings_of_release
 from reconciler.desired.workloads.entries import select_entries
 from reconciler.desired.workloads.kinds import BUILT_IN

@@ -18,11 +18,7 @@ from reconciler.desired.contents import seems_to_have_workload
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.migration import controller
 from reconciler.desired.migration.controller import CONFIG_MAP
-from reconciler.desired.sources.detection import (
-    AMBIGUOUS,
-    UNLISTED,
-    folder_of_one,
-)
+from reconciler.desired.sources.detection import AMBIGUOUS, UNLISTED, folder_of_one
 from reconciler.desired.sources.requested import Purpose, RenderOptions
 from reconciler.desired.sources.unread import AMBIGUOUS_WORKLOADS
 from reconciler.desired.templated import has_control_flow
@@ -38,11 +34,7 @@ from reconciler.initialization.charts import (
     read_values,
 )
 from reconciler.initialization.collection import Collection, collect
-from reconciler.initialization.objects import (
-    SourceObject,
-    objects_from_cluster,
-    objects_in_file,
-)
+from reconciler.initialization.objects import SourceObject, objects_from_cluster, objects_in_file
 from reconciler.initialization.templates import (
     TemplateObjects,
     read_templates,
@@ -250,9 +242,7 @@ def expect_nodes(origin: FleetOrigin, path: str | None) -> None:
     )
 
 
-def _objects_with_placeholders(
-    file: SourceFile,
-) -> tuple[list[SourceObject], list[Diagnostic]]:
+def _objects_with_placeholders(file: SourceFile) -> tuple[list[SourceObject], list[Diagnostic]]:
     """Return the objects of a file, in which placeholders without quotes may stand.
 
     YAML alone reads ``{{ name }}`` as a mapping of a mapping, without an error.
@@ -340,11 +330,7 @@ def from_cluster(context: str | None) -> FleetOrigin:
         found.settings["decide"] = DecisionRules.KARPENTER.value
     for message in unread:
         found.leave_out(None, message, "settings that it holds have to be written by hand")
-    return FleetOrigin(
-        found,
-        kinds,
-        _region_of(found) or _region_of_nodes(api),
-    )
+    return FleetOrigin(found, kinds, _region_of(found) or _region_of_nodes(api))
 
 
 def _list_objects(api: Api) -> tuple[list[JsonDict], int, list[str]]:

@@ -158,10 +158,7 @@ def report_of(
         report,
         unpriced=cost.unpriced,
         unschedulable=len(plan.unschedulable),
-        forecast=Forecast(
-            per_month=_monthly(cost.before),
-            planned_per_month=_monthly(planned),
-        ),
+        forecast=Forecast(per_month=_monthly(cost.before), planned_per_month=_monthly(planned)),
     )
     return msgspec.structs.replace(report, advice=tuple(_advice(report)))
 

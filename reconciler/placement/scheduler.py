@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING
 from reconciler.catalog.table import union_of
 from reconciler.model.karpenter.labels import NODEPOOL, WELL_KNOWN_AWS
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.settings import (
-    DecisionRules,
-    FeatureGate,
-    PreferencePolicy,
-    Settings,
-)
+from reconciler.model.settings import DecisionRules, FeatureGate, PreferencePolicy, Settings
 from reconciler.observed.state import ClusterState
 from reconciler.placement.answer import Attempt, Finisher, build_placement, closed_rejection
 from reconciler.placement.approach import (

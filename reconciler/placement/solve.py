@@ -26,11 +26,7 @@ from reconciler.placement.nodes.claims import (
     record_pods,
 )
 from reconciler.placement.nodes.space import Demands, Space
-from reconciler.placement.nodes.template import (
-    PoolTemplate,
-    RemainingLimits,
-    Reservations,
-)
+from reconciler.placement.nodes.template import PoolTemplate, RemainingLimits, Reservations
 from reconciler.placement.nodes.use import NodeUse
 from reconciler.placement.pods.cohort import Cohort, CohortStage, CohortView
 from reconciler.placement.pods.shape import Shape

@@ -34,12 +34,7 @@ from reconciler.plan.value.costs import (
     count_offerings,
     group_unscheduled_pods,
 )
-from reconciler.plan.value.ranges import (
-    NEW_NODES_SEEDS,
-    FleetAtRest,
-    NewFleet,
-    new_fleets,
-)
+from reconciler.plan.value.ranges import NEW_NODES_SEEDS, FleetAtRest, NewFleet, new_fleets
 from reconciler.ports.progress import EventKind
 from reconciler.simulate.building import (
     KnownInputs,

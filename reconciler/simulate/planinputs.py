@@ -449,10 +449,7 @@ class _PlanQuestion(NamedTuple):
         return replace(
             inputs,
             observed_at=found.records.at,
-            diagnostics=(
-                *inputs.diagnostics,
-                *_old_snapshot_warning(found.records.at, request),
-            ),
+            diagnostics=(*inputs.diagnostics, *_old_snapshot_warning(found.records.at, request)),
             any_class=request.catalog is not None,
             unready_classes=snapshot.unready_classes,
         )

@@ -9,12 +9,7 @@ from datetime import datetime, timedelta
 from heapq import heappop, heappush
 
 from reconciler.desired.fleet import Fleet
-from reconciler.desired.workloads.cronjobs import (
-    ConcurrencyPolicy,
-    CronJob,
-    cron_jobs,
-    job_pods,
-)
+from reconciler.desired.workloads.cronjobs import ConcurrencyPolicy, CronJob, cron_jobs, job_pods
 from reconciler.desired.workloads.pods import Workloads
 from reconciler.desired.workloads.podsets import ReplicaChoice
 from reconciler.model.kubernetes.pod import Pod

@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar, overload
 import msgspec
 
 from reconciler.adapters.kubernetes.informers import ClusterCache, Freshness
-from reconciler.adapters.kubernetes.kinds import (
-    NODE_CLAIM,
-    NODE_POOL,
-    OBSERVED,
-    OF_KARPENTER,
-)
+from reconciler.adapters.kubernetes.kinds import NODE_CLAIM, NODE_POOL, OBSERVED, OF_KARPENTER
 from reconciler.adapters.kubernetes.nodeclasses import other_node_classes
 from reconciler.model.decode import decode, decode_json
 from reconciler.model.json import JsonDict, as_list

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from reconciler.model.json import JsonDict
 
 
-def planner_of(
-    request: FleetRequest,
-) -> Callable[[Sequence[JsonDict], datetime], PlannedCluster]:
+def planner_of(request: FleetRequest) -> Callable[[Sequence[JsonDict], datetime], PlannedCluster]:
     """Return what plans observed objects by the rules of ``request``.
 
     The NodePools are those of the files that it names, or of the cluster itself.

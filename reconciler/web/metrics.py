@@ -21,11 +21,7 @@ from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import Pass
 from reconciler.engine.world import World
 from reconciler.model.karpenter.budget import DisruptionReason
-from reconciler.model.karpenter.labels import (
-    CAPACITY_TYPE,
-    MIN_VALUES_RELAXED,
-    ZONE,
-)
+from reconciler.model.karpenter.labels import CAPACITY_TYPE, MIN_VALUES_RELAXED, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.ports.state import RunningCommand

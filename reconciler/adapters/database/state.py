@@ -25,12 +25,7 @@ from reconciler.adapters.database.connection import (
 from reconciler.adapters.database.history import DatabaseHistory, DatabaseTrace
 from reconciler.adapters.database.journal import DatabaseJournal
 from reconciler.adapters.database.leases.fence import Fence
-from reconciler.adapters.database.leases.lease import (
-    LOCK,
-    FileLease,
-    ServerLease,
-    recorded_cluster,
-)
+from reconciler.adapters.database.leases.lease import LOCK, FileLease, ServerLease, recorded_cluster
 from reconciler.adapters.database.leases.lock import FileLock
 from reconciler.adapters.database.leases.renewal import LeaseRenewals
 from reconciler.adapters.database.location import FILE, SIMULATED, is_url

@@ -20,11 +20,7 @@ from typing import IO, Final, NamedTuple
 
 from reconciler.adapters import processes
 from reconciler.adapters.git import folder as limits
-from reconciler.adapters.git.command import (
-    TIMEOUT_S,
-    local_environment,
-    start_process,
-)
+from reconciler.adapters.git.command import TIMEOUT_S, local_environment, start_process
 from reconciler.adapters.git.repository import RepositoryView
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic, Place, Severity

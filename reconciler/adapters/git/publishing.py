@@ -122,11 +122,7 @@ class _DraftCommit:
                 git_dir=self.view.git_dir,
                 work_tree=self.view.repository.top,
                 cwd=self.view.home,
-                environment={
-                    **self.view.environment,
-                    "GIT_INDEX_FILE": index,
-                    **(identity or {}),
-                },
+                environment={**self.view.environment, "GIT_INDEX_FILE": index, **(identity or {})},
                 where=self.where,
             )
             .decode()

@@ -28,10 +28,7 @@ from reconciler.model.decode import decode_json
 from reconciler.model.errors import ClusterError, UnreadableError
 from reconciler.model.grouping import group_by
 from reconciler.model.json import JsonDict, JsonObject
-from reconciler.model.karpenter.labels import (
-    INITIALIZED,
-    REGISTERED,
-)
+from reconciler.model.karpenter.labels import INITIALIZED, REGISTERED
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.eviction import drain_groups, must_delete_now, remaining_grace
 from reconciler.model.kubernetes.pod import Pod

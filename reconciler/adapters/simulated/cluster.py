@@ -18,12 +18,7 @@ from typing import Final
 from reconciler.adapters.simulated import nodes as node_objects
 from reconciler.adapters.simulated.budgets import CoveringBudgets
 from reconciler.adapters.simulated.conditions import REBOOTED_TAG
-from reconciler.adapters.simulated.nodes import (
-    Drivers,
-    Types,
-    boot_of,
-    devices_of_catalog,
-)
+from reconciler.adapters.simulated.nodes import Drivers, Types, boot_of, devices_of_catalog
 from reconciler.adapters.simulated.pods import PodBook
 from reconciler.adapters.simulated.records import NodeRecord, decode_record, encode_record
 from reconciler.catalog.table import iterate_members
@@ -39,11 +34,7 @@ from reconciler.model.karpenter.labels import (
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.cluster import EBS_DRIVER, PodDisruptionBudget
 from reconciler.model.kubernetes.devices import published_slices
-from reconciler.model.kubernetes.eviction import (
-    drain_groups,
-    may_evict,
-    must_delete_now,
-)
+from reconciler.model.kubernetes.eviction import drain_groups, may_evict, must_delete_now
 from reconciler.model.kubernetes.node import CSINode, Node, csi_node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.profile import Profile

@@ -85,11 +85,7 @@ def read_source(request: FleetRequest) -> SourceFiles:
         UsageError: a ref does not exist.
         UnreadableError: there is nothing to read.
     """
-    from reconciler.adapters.git.source import (
-        WorkingTree,
-        expand_folder,
-        read_working_tree,
-    )
+    from reconciler.adapters.git.source import WorkingTree, expand_folder, read_working_tree
     from reconciler.assembly.inputs.rendering import expansion
     from reconciler.plan.value.plan import Revision
 

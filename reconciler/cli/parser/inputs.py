@@ -20,13 +20,7 @@ from reconciler.assembly.inputs.request import (
 from reconciler.assembly.inputs.timings import read_time
 from reconciler.model.errors import UsageError
 from reconciler.model.text.quoting import quote_value
-from reconciler.options import (
-    Groups,
-    RequestField,
-    declare,
-    flag_of,
-    part,
-)
+from reconciler.options import Groups, RequestField, declare, flag_of, part
 
 if TYPE_CHECKING:
     from reconciler.model.grouping import Grouping

@@ -15,11 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, NamedTuple
 
-from reconciler.desired.sources.addresses import (
-    address_in_plugin,
-    is_address,
-    misspelled_names,
-)
+from reconciler.desired.sources.addresses import address_in_plugin, is_address, misspelled_names
 from reconciler.desired.sources.tree import (
     BYTES_MAX,
     CopiedFiles,

@@ -16,13 +16,7 @@ from reconciler.desired.terraform.expressions import attribute_value, evaluate, 
 from reconciler.desired.terraform.facts import stated_settings
 from reconciler.desired.terraform.filesets import files_below
 from reconciler.desired.terraform.functions import Unknown, Value, plain
-from reconciler.desired.terraform.hcl import (
-    Attribute,
-    HclBlock,
-    HclError,
-    heredoc_at,
-    parse_hcl,
-)
+from reconciler.desired.terraform.hcl import Attribute, HclBlock, HclError, heredoc_at, parse_hcl
 from reconciler.desired.terraform.instances import (
     Names,
     disabled_instances,

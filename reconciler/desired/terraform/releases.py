@@ -12,10 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from reconciler.desired.migration.controller import ControllerSettings
-from reconciler.desired.migration.release import (
-    ChartInstallation,
-    settings_of_chart,
-)
+from reconciler.desired.migration.release import ChartInstallation, settings_of_chart
 from reconciler.desired.sources.embedded import embedded_objects
 from reconciler.desired.sources.protection import protect, restore
 from reconciler.desired.sources.requested import (

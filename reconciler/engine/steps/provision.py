@@ -19,12 +19,7 @@ from reconciler.engine.steps import lifecycle
 from reconciler.engine.steps.batching import BatchedLaunches, LaunchCall
 from reconciler.engine.steps.nomination import NOMINATED
 from reconciler.engine.world import RequestedLaunches, World
-from reconciler.model.errors import (
-    CloudError,
-    LeaseLostError,
-    ReconcilerError,
-    TransientCloudError,
-)
+from reconciler.model.errors import CloudError, LeaseLostError, ReconcilerError, TransientCloudError
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import (
     INSTANCE_TYPE,

@@ -13,11 +13,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from reconciler.model.kubernetes.metadata import SelectorExpression
-from reconciler.model.kubernetes.pod import (
-    PodAffinity,
-    PodAffinityTerm,
-    PodSpec,
-)
+from reconciler.model.kubernetes.pod import PodAffinity, PodAffinityTerm, PodSpec
 
 
 def with_label_keys(spec: PodSpec, labels: Mapping[str, str]) -> PodSpec:

@@ -7,11 +7,7 @@ from typing import Final
 
 import msgspec
 
-from reconciler.model.karpenter.labels import (
-    DISRUPTED_TAINT,
-    REBOOTING_TAINT,
-    UNREGISTERED_TAINT,
-)
+from reconciler.model.karpenter.labels import DISRUPTED_TAINT, REBOOTING_TAINT, UNREGISTERED_TAINT
 
 _EPHEMERAL: Final = frozenset(
     {

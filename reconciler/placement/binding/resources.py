@@ -9,12 +9,7 @@ from __future__ import annotations
 from math import sqrt
 from typing import Final
 
-from reconciler.model.kubernetes.profile import (
-    Plugin,
-    Profile,
-    ResourceWeights,
-    Strategy,
-)
+from reconciler.model.kubernetes.profile import Plugin, Profile, ResourceWeights, Strategy
 from reconciler.placement.binding.host import HostNode
 from reconciler.placement.binding.shape import PodRequests
 

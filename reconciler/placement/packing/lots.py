@@ -320,13 +320,7 @@ class LotSorter:
             return self._market.least_cost(template, space, requests)
         return template.table.cheapest_price(space.offers, space.mask & types)
 
-    def _count_pods(
-        self,
-        number: int,
-        cohort: Cohort,
-        chosen: _Choice,
-        count: int,
-    ) -> None:
+    def _count_pods(self, number: int, cohort: Cohort, chosen: _Choice, count: int) -> None:
         """Add pods to the lot of a space, and count them as if they were placed there."""
         stage, template, space = chosen.stage, chosen.template, chosen.space
         demands = _demands(cohort, stage, space, self._placement_pass)

@@ -22,11 +22,7 @@ from reconciler.observed.state import ClusterState
 from reconciler.placement.explain.reasons import NO_NODE_POOLS
 from reconciler.placement.question import LaunchPool, Placement, PlannedClaim, Rejection
 from reconciler.plan.make.actions import Namer, planned_node_claim
-from reconciler.plan.value.actions import (
-    BlockedNode,
-    Decision,
-    PlannedCommand,
-)
+from reconciler.plan.value.actions import BlockedNode, Decision, PlannedCommand
 from reconciler.plan.value.nodes import (
     LaunchReason,
     PlacedPod,

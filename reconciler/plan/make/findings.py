@@ -18,10 +18,7 @@ from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.decision.waiting import DeferredClaim
 from reconciler.model.grouping import group_pairs
 from reconciler.model.karpenter.budget import allowance
-from reconciler.model.karpenter.labels import (
-    CAPACITY_TYPE,
-    SPOT,
-)
+from reconciler.model.karpenter.labels import CAPACITY_TYPE, SPOT
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.settings import DecisionRules, PoolOption, Settings
 from reconciler.model.text.counting import format_count, format_list

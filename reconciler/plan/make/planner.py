@@ -35,12 +35,7 @@ from reconciler.plan.make.costs import (
     with_commitment_prices,
     with_lower_bound,
 )
-from reconciler.plan.make.decide import (
-    Phase,
-    ignore_phase,
-    lazy_scheduler,
-    make_decisions,
-)
+from reconciler.plan.make.decide import Phase, ignore_phase, lazy_scheduler, make_decisions
 from reconciler.plan.make.disclosure import disclosed_drift
 from reconciler.plan.make.facts import BaseCost, Facts
 from reconciler.plan.make.factscache import FactsCache

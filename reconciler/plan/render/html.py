@@ -5,9 +5,7 @@ from __future__ import annotations
 from reconciler.model.text.times import format_time
 from reconciler.plan.render.sections.document import document_of
 from reconciler.plan.value.plan import Plan
-from reconciler.render.cells import (
-    PlanDocument,
-)
+from reconciler.render.cells import PlanDocument
 from reconciler.render.html import render_section, sentence
 from reconciler.render.page import Markup, el, filter_field, page
 

@@ -12,9 +12,7 @@ from reconciler.model.text.visible import markdown_code
 from reconciler.plan.render.sections.actions import flow_of
 from reconciler.plan.render.sections.document import document_of
 from reconciler.plan.value.plan import Plan
-from reconciler.render.cells import (
-    PlanDocument,
-)
+from reconciler.render.cells import PlanDocument
 from reconciler.render.layout import truncate
 from reconciler.render.markdown import (
     MarkdownSections,

@@ -47,10 +47,7 @@ from reconciler.plan.render.unplaced import (
     unschedulable_pods,
 )
 from reconciler.plan.render.verdicts import policy_lines
-from reconciler.plan.render.wording import (
-    format_duration,
-    format_pods,
-)
+from reconciler.plan.render.wording import format_duration, format_pods
 from reconciler.plan.value.costs import BASE, HEAD, AtRest, Backtest, PlannedGap, sum_pools
 from reconciler.plan.value.plan import Plan
 from reconciler.render.layout import truncate

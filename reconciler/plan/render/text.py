@@ -6,9 +6,7 @@ from reconciler.model.text.times import format_time
 from reconciler.model.text.visible import escape_invisible, one_line
 from reconciler.plan.render.sections.document import document_of
 from reconciler.plan.value.plan import Plan
-from reconciler.render.cells import (
-    PlanDocument,
-)
+from reconciler.render.cells import PlanDocument
 from reconciler.render.layout import Canvas
 from reconciler.render.text import write_section
 

@@ -26,11 +26,7 @@ from reconciler.plan.make.assemble import unschedulable_pods
 from reconciler.plan.make.inputs import Inputs, RevisionPair
 from reconciler.plan.rest.continuation import RestResult, SharedWork, Work, continue_fleet
 from reconciler.plan.rest.difference import difference_of, resting_side, waiting_pods
-from reconciler.plan.rest.world import (
-    RestingFleet,
-    with_workloads,
-    without_nodes,
-)
+from reconciler.plan.rest.world import RestingFleet, with_workloads, without_nodes
 from reconciler.plan.value.costs import AtRest, Cost, combine_seeds
 from reconciler.plan.value.nodes import limiting_pool
 from reconciler.plan.value.ranges import (

@@ -36,11 +36,7 @@ from reconciler.placement.nodes.static import static_claims
 from reconciler.placement.question import Placement, PlannedClaim
 from reconciler.plan.make.actions import Namer
 from reconciler.plan.make.costs import owned_nodes, sum_dollars
-from reconciler.plan.make.decide import (
-    disruption_inputs,
-    ignore_phase,
-    make_decisions,
-)
+from reconciler.plan.make.decide import disruption_inputs, ignore_phase, make_decisions
 from reconciler.plan.make.facts import Facts
 from reconciler.plan.make.factscache import FactsCache
 from reconciler.plan.make.gather import facts_of, with_cluster
@@ -49,12 +45,7 @@ from reconciler.plan.make.planner import outcome_of
 from reconciler.plan.rest.binding import RestBinder, has_more_important_pending
 from reconciler.plan.rest.limits import close_healthy_waves, record_disruptions
 from reconciler.plan.rest.nodes import InstantLauncher
-from reconciler.plan.rest.world import (
-    FleetTransition,
-    RestingFleet,
-    apply_transition,
-    start_nodes,
-)
+from reconciler.plan.rest.world import FleetTransition, RestingFleet, apply_transition, start_nodes
 from reconciler.plan.value.costs import Cost
 
 _GRAIN: Final = timedelta(minutes=5)

@@ -28,9 +28,7 @@ from reconciler.plan.automode import left_to_auto_mode
 from reconciler.plan.make.assemble import unplaced_pods
 from reconciler.plan.make.costs import sum_dollars
 from reconciler.plan.rest.continuation import RestResult
-from reconciler.plan.rest.world import (
-    without_nodes,
-)
+from reconciler.plan.rest.world import without_nodes
 from reconciler.plan.value.costs import (
     DRAINING,
     AtRest,

@@ -19,11 +19,7 @@ from reconciler.model.kubernetes.taint import repelling_taints
 from reconciler.model.settings import FeatureGate
 from reconciler.model.text.counting import format_count
 from reconciler.observed.state import ClusterState
-from reconciler.placement.explain.constraints import (
-    Constraint,
-    ConstraintKind,
-    pod_constraints,
-)
+from reconciler.placement.explain.constraints import Constraint, ConstraintKind, pod_constraints
 from reconciler.placement.question import LaunchPool
 from reconciler.plan.make.costs import launchable_types
 from reconciler.plan.make.inputs import Inputs

@@ -32,12 +32,7 @@ from reconciler.observed.state import ClusterState, StateNode
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.pools import STATIC_CODE
 from reconciler.plan.rest.continuation import RestResult, SharedWork, Work, continue_fleet
-from reconciler.plan.rest.difference import (
-    named_alike,
-    resting_side,
-    stuck_nodes,
-    waiting_pods,
-)
+from reconciler.plan.rest.difference import named_alike, resting_side, stuck_nodes, waiting_pods
 from reconciler.plan.rest.world import RestingFleet
 from reconciler.plan.value.costs import SteadyState
 from reconciler.plan.value.plan import Plan

@@ -34,13 +34,7 @@ from reconciler.observed.fingerprint import Pods
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.binding import scheduler
 from reconciler.placement.binding.scheduler import NodeBinder, NodeInfo
-from reconciler.plan.rest.binding import (
-    BoundPods,
-    RestBinder,
-    WaitingPods,
-    as_pending,
-    bind_pods,
-)
+from reconciler.plan.rest.binding import BoundPods, RestBinder, WaitingPods, as_pending, bind_pods
 from reconciler.plan.rest.nodes import LaunchedNode, start_node
 
 if TYPE_CHECKING:

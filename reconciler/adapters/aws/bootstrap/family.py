@@ -117,10 +117,7 @@ def _begins_line(text: str, found: re.Match[str]) -> bool:
 
 
 def _unreadable_error(why: str) -> CloudError:
-    return CloudError(
-        f"the multi-part user data cannot be read: {why}",
-        where="spec.userData",
-    )
+    return CloudError(f"the multi-part user data cannot be read: {why}", where="spec.userData")
 
 
 def compose(parts: list[MimePart]) -> str:

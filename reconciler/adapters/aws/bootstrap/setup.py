@@ -7,11 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from reconciler.model.json import JsonObject
-from reconciler.model.karpenter.labels import (
-    CAPACITY_TYPE,
-    WELL_KNOWN_AWS,
-    is_restricted,
-)
+from reconciler.model.karpenter.labels import CAPACITY_TYPE, WELL_KNOWN_AWS, is_restricted
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import requirements_of
 from reconciler.model.kubernetes.taint import UNREGISTERED, Taint

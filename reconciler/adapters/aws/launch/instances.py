@@ -36,12 +36,7 @@ from reconciler.adapters.aws.launch.profiles import Profiles
 from reconciler.adapters.aws.launch.requests import LaunchRequests, launch_requests
 from reconciler.adapters.aws.launch.templatestore import LaunchTemplates
 from reconciler.adapters.aws.nodeclass.images import TypesOf
-from reconciler.model.errors import (
-    CloudError,
-    LeaseLostError,
-    ReconcilerError,
-    TransientCloudError,
-)
+from reconciler.model.errors import CloudError, LeaseLostError, ReconcilerError, TransientCloudError
 from reconciler.model.settings import Settings
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Instance, Launch, LaunchAnswer, Refusal

@@ -238,12 +238,7 @@ def _carry_out(request: AdviseRequest, result: AdviceResult) -> None:
     """Write or commit the requested proposal, and report that on stderr."""
     if not request.is_written and request.branch is None:
         return
-    from reconciler.advise.applying import (
-        changes_of,
-        commit_changes,
-        pick_proposal,
-        write_changes,
-    )
+    from reconciler.advise.applying import changes_of, commit_changes, pick_proposal, write_changes
 
     proposal = pick_proposal(result.report, request.pick)
     if proposal is None:

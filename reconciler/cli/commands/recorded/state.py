@@ -103,9 +103,7 @@ def _add_adoption(parser: argparse.ArgumentParser) -> None:
     inputs.add_flags(parser, [name for name in inputs.PLANNING if name != "base"])
 
 
-def request_of(
-    args: argparse.Namespace,
-) -> MaintenanceRequest | PruningRequest | AdoptionRequest:
+def request_of(args: argparse.Namespace) -> MaintenanceRequest | PruningRequest | AdoptionRequest:
     """Return the request in the arguments."""
     if args.subcommand == "adopt":
         from reconciler.cli.maintenance.adoption import AdoptionRequest

@@ -7,21 +7,9 @@ from typing import Final
 
 from reconciler.model.text.identifiers import short_commit
 from reconciler.model.text.times import timestamp
-from reconciler.plan.render.sections import (
-    actions,
-    changes,
-    disruption,
-    fleet,
-    gap,
-    pods,
-    policies,
-)
+from reconciler.plan.render.sections import actions, changes, disruption, fleet, gap, pods, policies
 from reconciler.plan.render.summary import summary_lines
-from reconciler.plan.render.wording import (
-    commit_problem,
-    format_observation,
-    format_revision,
-)
+from reconciler.plan.render.wording import commit_problem, format_observation, format_revision
 from reconciler.plan.value.plan import Plan, Revision
 from reconciler.render.cells import PlanDocument, Section
 

@@ -9,12 +9,7 @@ from msgspec.structs import replace
 
 from reconciler.model.grouping import group_by
 from reconciler.model.text.counting import format_count
-from reconciler.plan.render.unplaced import (
-    LASTING,
-    has_nodes,
-    pods_placed_later,
-    stranded_pods,
-)
+from reconciler.plan.render.unplaced import LASTING, has_nodes, pods_placed_later, stranded_pods
 from reconciler.plan.render.wording import format_pods
 from reconciler.plan.value.nodes import PlannedHeadroom, Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan
