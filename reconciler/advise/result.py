@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
-from reconciler.assembly.inputs.request import SweepRequest
+from reconciler.assembly.inputs.request import FleetRequest, SweepRequest
 from reconciler.catalog.commitments.purchases import Purchase
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.plan.rest.exposure import Exposure
 from reconciler.plan.value.costs import AtRest, WaitingSeconds
 from reconciler.plan.value.ranges import FleetRange
-
-if TYPE_CHECKING:
-    from reconciler.assembly.inputs.request import FleetRequest
 
 CANDIDATES: Final = 100
 BACKTESTED: Final = 3

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reconciler.adapters.database.location import SIMULATED
 from reconciler.assembly.inputs import sources
@@ -17,10 +18,6 @@ from reconciler.assembly.inputs.records import FOLDER, state_location
 from reconciler.assembly.inputs.request import FleetRequest, clock_of
 from reconciler.desired.objects import node_classes
 from reconciler.model.errors import UnreadableError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _FOREIGN: Final = ("AWS_", "BOTO_", "MOTO_", "RECONCILER_")
 _PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")

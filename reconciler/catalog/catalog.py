@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, overload
+from typing import Final, overload
 
 from reconciler.catalog.aws import bundle as bundled_file
 from reconciler.catalog.aws.bundle import Bundle, Header, Region
+from reconciler.catalog.aws.prices import Pricer, Pricing
 from reconciler.catalog.aws.rows import AwsRows
 from reconciler.catalog.classfacts import ClassFacts
 from reconciler.catalog.columns import Columns, Rows
@@ -25,9 +26,6 @@ from reconciler.model.karpenter.labels import WELL_KNOWN_AWS
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.nearest import did_you_mean
 from reconciler.model.text.quoting import quote_value
-
-if TYPE_CHECKING:
-    from reconciler.catalog.aws.prices import Pricing
 
 DEFAULT_FACTS: Final = ClassFacts()
 
@@ -188,8 +186,6 @@ class BundledCatalog(Catalog):
         pricer = None
         key = f"{header.digest} {region} {facts}"
         if pricing is not None:
-            from reconciler.catalog.aws.prices import Pricer
-
             pricer = Pricer(region, pricing)
             key += f" {pricing.digest}"
         rows = AwsRows(bundle, region, facts, origin, pricer)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,16 +17,13 @@ from reconciler.catalog.aws.prices import OnDemandQuotes, Pricing, SpotQuotes
 from reconciler.catalog.catalog import BundledCatalog
 from reconciler.catalog.table import indices, table_of
 from reconciler.desired.lock import FactSource, Lock, LockedCatalog, LockedType
+from reconciler.model.billing import PriceBook
 from reconciler.model.decode import describe_mismatch
 from reconciler.model.errors import UnreadableError
 from reconciler.model.karpenter.instancetype import InstanceType, PriceOrigin
 from reconciler.model.karpenter.labels import ON_DEMAND, SPOT
-from reconciler.model.karpenter.nodepool import requirements_of
+from reconciler.model.karpenter.nodepool import NodePool, requirements_of
 from reconciler.model.karpenter.requirements import Requirements
-
-if TYPE_CHECKING:
-    from reconciler.model.billing import PriceBook
-    from reconciler.model.karpenter.nodepool import NodePool
 
 _ESTIMATE = "estimate"
 

@@ -7,19 +7,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import Final, TextIO
 
 from reconciler.engine.tracking import track_command
+from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.visible import Painted, escape_invisible, one_line
 from reconciler.plan.value.actions import ActionKind
 from reconciler.ports.progress import EventKind, Progress
-from reconciler.ports.state import RunningCommand
+from reconciler.ports.state import RunningCommand, StateStore
 from reconciler.render.layout import wrap
-
-if TYPE_CHECKING:
-    from reconciler.model.karpenter.nodeclaim import NodeClaim
-    from reconciler.ports.state import StateStore
 
 READY: Final = "●"
 STARTING: Final = "○"

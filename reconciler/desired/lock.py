@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -29,11 +29,7 @@ from reconciler.model.karpenter.nodeclass import (
     Subnet,
 )
 from reconciler.model.kubernetes.metadata import Condition
-from reconciler.source.resource import LOCK_FILE
-
-if TYPE_CHECKING:
-    from reconciler.source.resource import Resource
-
+from reconciler.source.resource import LOCK_FILE, Resource
 
 API_VERSION: Final = "reconciler/v1"
 REMEDY: Final = "run `reconciler lock --update` and commit the result"

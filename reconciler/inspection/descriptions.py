@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import Final
 
+from reconciler.assembly.inputs.records import RecordedFleet, newest_plan
 from reconciler.inspection import views
 from reconciler.inspection.operations import HEADER, operation_resource, operation_rows
-from reconciler.inspection.resources import phase_of
+from reconciler.inspection.resources import RecordedResource, phase_of
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.text.money import format_dollars
 from reconciler.plan.explain.reasons import explain_node
 from reconciler.plan.render.wording import format_reason
+from reconciler.ports.journal import JournalEntry
 from reconciler.render.cells import Section, Verbatim
 from reconciler.render.listing import age, clock_time
 from reconciler.render.reply import table_section, text_section
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from reconciler.assembly.inputs.records import RecordedFleet
-    from reconciler.inspection.resources import RecordedResource
-    from reconciler.model.karpenter.nodeclaim import NodeClaim
-    from reconciler.ports.journal import JournalEntry
 
 _ENTRIES_MAX: Final = 20
 _COMMAND_ENTRIES_MAX: Final = 10_000
@@ -131,8 +127,6 @@ def _pair_section(title: str, pairs: Mapping[str, object]) -> Iterator[Section]:
 
 def _plan_section(recorded: RecordedFleet, claim: NodeClaim) -> Iterator[Section]:
     """Yield the explanation of a claim from the newest plan, if there is one."""
-    from reconciler.assembly.inputs.records import newest_plan
-
     found = newest_plan(recorded.state)
     if found is None:
         return

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from reconciler.assembly.inputs.records import RecordedFleet
 from reconciler.inspection.resources import phase_of
 from reconciler.inspection.views import usage_of
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
@@ -16,9 +17,6 @@ from reconciler.model.text.counting import format_count
 from reconciler.model.text.money import format_hourly, format_monthly
 from reconciler.ports.cluster import NodeUsage
 from reconciler.render.listing import age
-
-if TYPE_CHECKING:
-    from reconciler.assembly.inputs.records import RecordedFleet
 
 _PHASES: Final = ("Ready", "Registered", "Launched", "Pending", "Terminating")
 

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
-from reconciler.assembly.inputs.records import newest_plan, newest_run
+from reconciler.assembly.inputs.records import RecordedFleet, newest_plan, newest_run
 from reconciler.inspection.resources import API, phase_of
 from reconciler.model.decision.waiting import Blocker
 from reconciler.model.decode import decode_json
 from reconciler.plan.render.wording import removal_texts
+from reconciler.plan.value.plan import Plan
 from reconciler.ports.journal import REQUESTED
 from reconciler.ports.state import (
     REVISION_PROBLEM_RECORD,
+    RecordedPlan,
     RevisionProblem,
     RunningCommand,
     Unavailable,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from reconciler.assembly.inputs.records import RecordedFleet
-    from reconciler.plan.value.plan import Plan
-    from reconciler.ports.state import RecordedPlan
 
 PHASES: Final = ("Pending", "Launched", "Registered", "Ready", "Terminating")
 

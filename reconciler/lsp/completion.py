@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from reconciler.catalog.names import LABEL_VALUES, bundled_names
 from reconciler.catalog.regions import REGIONS
 from reconciler.lsp import cursors
-from reconciler.lsp.editedfleet import objects_of
+from reconciler.lsp.cursors import Cursor
+from reconciler.lsp.editedfleet import CheckedFleet, objects_of
 from reconciler.model.json import as_list, as_mapping
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
@@ -20,13 +21,9 @@ from reconciler.model.karpenter.labels import (
     ZONE,
     normalize_label,
 )
+from reconciler.source.document import Pointer
 from reconciler.source.resource import CONFIG_FILES, EC2, VALIDATED_KINDS
 from reconciler.source.schema import Schema, value_at
-
-if TYPE_CHECKING:
-    from reconciler.lsp.cursors import Cursor
-    from reconciler.lsp.editedfleet import CheckedFleet
-    from reconciler.source.document import Pointer
 
 PROPOSALS_MAX: Final = 2_000
 _YAML_WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "~"})

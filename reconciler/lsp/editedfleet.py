@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reconciler.adapters.git.folder import FolderLimits, is_fleet_file, read_folder
-from reconciler.assembly.inputs.checking import check_files
-from reconciler.desired.fleet import SourceFile
+from reconciler.assembly.inputs.checking import CheckContext, check_files
+from reconciler.desired.fleet import Fleet, SourceFile
 from reconciler.desired.sources import kustomization
 from reconciler.desired.sources.chart import CHART
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
@@ -21,10 +21,6 @@ from reconciler.model.text.paths import is_below
 from reconciler.source.document import Document, FileLimits, parse_documents
 from reconciler.source.objects import entries
 from reconciler.source.resource import CONFIG_FILES, LOCK_FILE, VALIDATED_KINDS, group_of
-
-if TYPE_CHECKING:
-    from reconciler.assembly.inputs.checking import CheckContext
-    from reconciler.desired.fleet import Fleet
 
 FILE_BYTES_MAX: Final = 1024 * 1024
 FOLDER: Final = FolderLimits(files_max=2_000, bytes_max=4 * 1024 * 1024, entries_max=20_000)

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from reconciler.assembly.inputs.catalogs import catalog_of
+from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.classfacts import class_facts
 from reconciler.catalog.regions import region_of_pools
 from reconciler.catalog.table import table_of
+from reconciler.desired.fleet import Fleet
 from reconciler.desired.objects import node_classes
-from reconciler.desired.settings.layers import resolve
+from reconciler.desired.settings.layers import Resolved, resolve
 from reconciler.model.decode import decode
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.karpenter.labels import SPOT
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement, requirements_of
+from reconciler.model.karpenter.requirements import Requirements
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.money import format_monthly
-
-if TYPE_CHECKING:
-    from reconciler.catalog.catalog import Catalog
-    from reconciler.desired.fleet import Fleet
-    from reconciler.desired.settings.layers import Resolved
-    from reconciler.model.karpenter.requirements import Requirements
 
 
 class TypeSelection(NamedTuple):

@@ -13,22 +13,19 @@ import re
 import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 from pygls.uris import from_fs_path, to_fs_path
 
 from reconciler import build
+from reconciler.assembly.inputs.checking import CheckContext
 from reconciler.lsp.protocol import AnsweringProtocol
-from reconciler.lsp.session import EditorSession
+from reconciler.lsp.session import EditorSession, LocatedFinding, Span
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.text.visible import neutralize
-
-if TYPE_CHECKING:
-    from reconciler.assembly.inputs.checking import CheckContext
-    from reconciler.lsp.session import LocatedFinding, Span
 
 T = TypeVar("T")
 

@@ -9,24 +9,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from reconciler.assembly.inputs.checking import CheckContext
 from reconciler.assembly.inputs.fixing import fix_content
 from reconciler.desired.fleet import SourceFile
-from reconciler.lsp.completion import propose
-from reconciler.lsp.cursors import field_at, find_cursor
+from reconciler.lsp.completion import WordProposal, propose
+from reconciler.lsp.cursors import Cursor, field_at, find_cursor
 from reconciler.lsp.editedfleet import CheckedFleet, EditedFile, EditedFleet, fleet_root
 from reconciler.lsp.hovering import describe
 from reconciler.lsp.positions import TextLines, TextRange
+from reconciler.model.diagnostics import Diagnostic
+from reconciler.source.document import Document
 from reconciler.source.resource import LOCK_FILE
 from reconciler.source.rewrite import RewriteError
-
-if TYPE_CHECKING:
-    from reconciler.assembly.inputs.checking import CheckContext
-    from reconciler.lsp.completion import WordProposal
-    from reconciler.lsp.cursors import Cursor
-    from reconciler.model.diagnostics import Diagnostic
-    from reconciler.source.document import Document
 
 Span = tuple[tuple[int, int], tuple[int, int]]
 """The start and the end of a part of a text, each a line and a column of the editor."""

@@ -7,13 +7,11 @@ states (``x-kubernetes-validations``) come from the schemas.
 from __future__ import annotations
 
 import tomllib
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from reconciler._resources import resource_path
 from reconciler.source.schema import load_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class FindingCode(NamedTuple):

@@ -8,8 +8,9 @@ without quotes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from io import StringIO
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ruamel.yaml import YAML, events
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -20,9 +21,6 @@ from ruamel.yaml.resolver import VersionedResolver
 from reconciler.model.json import JsonDict
 from reconciler.source.scalars import format_key, resolve_scalar
 from reconciler.source.yamlevents import YamlEvent, yaml_parser
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 BYTES_MAX: Final = 64 * 1024 * 1024
 """The maximum size of YAML that is read at once; JSON may be larger."""

@@ -6,7 +6,8 @@ first, and only record a request.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, Final
 
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -28,9 +29,6 @@ from reconciler.terminal.fleet import (
     TerminalFleet,
     TerminalView,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 REFRESH_S: Final = 2.0
 """Seconds after which the recorded state is read again."""

@@ -6,21 +6,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final, Generic, TypeVar, overload
+from typing import Final, Generic, TypeVar, overload
 
 import msgspec
 
+from reconciler.adapters.kubernetes.api import Api, ObjectList
 from reconciler.adapters.kubernetes.informers import ClusterCache, Freshness
-from reconciler.adapters.kubernetes.kinds import NODE_CLAIM, NODE_POOL, OBSERVED, OF_KARPENTER
+from reconciler.adapters.kubernetes.kinds import NODE_CLAIM, NODE_POOL, OBSERVED, OF_KARPENTER, Kind
 from reconciler.adapters.kubernetes.nodeclasses import other_node_classes
 from reconciler.model.decode import decode, decode_json
 from reconciler.model.json import JsonDict, as_list
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-
-if TYPE_CHECKING:
-    from reconciler.adapters.kubernetes.api import Api, ObjectList
-    from reconciler.adapters.kubernetes.kinds import Kind
-    from reconciler.model.settings import Settings
+from reconciler.model.settings import Settings
 
 T = TypeVar("T")
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.metrics_core import Metric
 
-from reconciler.model.karpenter.prediction import KarpenterActionKind, verdicts_of
-
-if TYPE_CHECKING:
-    from reconciler.model.karpenter.prediction import Score
+from reconciler.model.karpenter.prediction import KarpenterActionKind, Score, verdicts_of
 
 
 class PredictionMetrics:

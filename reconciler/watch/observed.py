@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from reconciler.desired.objects import node_classes, node_pools
 from reconciler.diff.nodeclass import with_observed_status
@@ -17,12 +16,10 @@ from reconciler.engine.reconcile import Pass
 from reconciler.engine.steps.bookkeeping import fleet_usage
 from reconciler.engine.workloadtrace import WorkloadRecorder
 from reconciler.observed.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from reconciler.plan.make.inputs import Inputs
-    from reconciler.plan.value.plan import Plan
-    from reconciler.ports.cluster import FleetUsage
-    from reconciler.ports.state import TraceLog
+from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.value.plan import Plan
+from reconciler.ports.cluster import FleetUsage
+from reconciler.ports.state import TraceLog
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,23 +6,19 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from reconciler.assembly.inputs.sources import SettingLayers, known_values, stated_karpenter
 from reconciler.catalog import names
-from reconciler.desired.fleet import read_fleet
+from reconciler.desired.fleet import Fleet, FolderEntries, SourceFile, read_fleet
 from reconciler.desired.settings.layers import Layer, resolve, setting_variables
+from reconciler.desired.sources.unread import LeftOutObjects
+from reconciler.model.decision.policy import Policy
+from reconciler.model.diagnostics import Diagnostic
+from reconciler.model.json import JsonDict
+from reconciler.model.settings import KarpenterVersion
+from reconciler.source.finding import Finding
+from reconciler.source.objects import Entry
 from reconciler.source.schema import value_at
-
-if TYPE_CHECKING:
-    from reconciler.desired.fleet import Fleet, FolderEntries, SourceFile
-    from reconciler.desired.sources.unread import LeftOutObjects
-    from reconciler.model.decision.policy import Policy
-    from reconciler.model.diagnostics import Diagnostic
-    from reconciler.model.json import JsonDict
-    from reconciler.model.settings import KarpenterVersion
-    from reconciler.source.finding import Finding
-    from reconciler.source.objects import Entry
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,11 @@ import os
 import select
 import stat
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import BinaryIO, Final
 
 from reconciler.adapters.checkout import refuse_link_out
 from reconciler.model.errors import UnreadableError
 from reconciler.source.document import LIMITS
-
-if TYPE_CHECKING:
-    from typing import BinaryIO
-
 
 BYTES_MAX: Final = 2**30
 """The maximum size of a file named on the command line, twice a snapshot of 100,000 pods."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reconciler.adapters.nofollow import warn_of_other_writers
 from reconciler.adapters.writing import PRIVATE, write_file
 from reconciler.assembly.inputs.files import read_start
 from reconciler.plan.approval import SIZE_MAX, encode_saved_plan, read_saved_plan
-
-if TYPE_CHECKING:
-    from reconciler.plan.value.plan import Plan
+from reconciler.plan.value.plan import Plan
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 

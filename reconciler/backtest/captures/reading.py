@@ -13,19 +13,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from reconciler.backtest.captures.auditlog import GROUP, AuditMessage, read_audit_log
 from reconciler.backtest.captures.kubereplay import CapturedPeriod, read_kubereplay
 from reconciler.backtest.captures.pods import MALFORMED, line_error
-from reconciler.backtest.trace import BYTES_MAX
+from reconciler.backtest.trace import BYTES_MAX, Trace
 from reconciler.model.decode import decode_json, describe_mismatch, expect_values
 from reconciler.source.compressed import decompress
-
-if TYPE_CHECKING:
-    from reconciler.backtest.trace import Trace
 
 _DATED: Final = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,18}Z? ")
 """The time that an export of CloudWatch Logs puts before each line."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from reconciler.catalog.aws.bundle import Bundle, Region, Zone
 from reconciler.catalog.aws.machine import MachineType
-from reconciler.catalog.aws.prices import QuotedPrice, spot_prices
+from reconciler.catalog.aws.prices import Pricer, QuotedPrice, spot_prices
 from reconciler.catalog.aws.types import AWS
 from reconciler.catalog.classfacts import ClassFacts, Reservation
 from reconciler.catalog.columns import OfferingColumns, append_offerings
@@ -25,9 +25,6 @@ from reconciler.model.karpenter.instancetype import Offering, PriceOrigin
 from reconciler.model.karpenter.labels import ON_DEMAND, RESERVED, SPOT
 from reconciler.model.karpenter.requirements import Operator, Requirement, equals, requirement
 from reconciler.model.settings import PlacementStrategy
-
-if TYPE_CHECKING:
-    from reconciler.catalog.aws.prices import Pricer
 
 NO_PRICE: Final = "no price is known"
 """The rejection of a type that lacks only a price; a NodeOverlay can set one."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reconciler.catalog.aws import types
 from reconciler.catalog.aws.bundle import Bundle
 from reconciler.catalog.aws.offerings import OfferingMaker
+from reconciler.catalog.aws.prices import Pricer
 from reconciler.catalog.aws.types import Label
 from reconciler.catalog.classfacts import ClassFacts, Reservation
 from reconciler.catalog.columns import Cells, Columns, LazyColumns
@@ -27,9 +28,6 @@ from reconciler.model.karpenter.labels import (
     ZONE_ID,
 )
 from reconciler.model.karpenter.requirements import Operator, Requirement, Requirements, requirement
-
-if TYPE_CHECKING:
-    from reconciler.catalog.aws.prices import Pricer
 
 AWS: Final = types.AWS
 _BUNDLED: Final = PriceOrigin("bundled")

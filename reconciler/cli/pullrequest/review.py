@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from reconciler import exitcode
 from reconciler.adapters.writing import write_file
@@ -23,18 +23,14 @@ from reconciler.cli.pullrequest.failure import (
     with_reasons,
 )
 from reconciler.cli.pullrequest.fleets import FleetChange, file_stems
-from reconciler.cli.validation import ValidateRequest, validate_fleet
+from reconciler.cli.validation import ValidateRequest, ValidationResult, validate_fleet
 from reconciler.model.diagnostics import Severity
 from reconciler.model.errors import InvalidFleetError, PolicyError, ReconcilerError, UsageError
 from reconciler.model.text.visible import encodable, one_line
 from reconciler.options import argument, option, repeated
 from reconciler.plan.render.unplaced import pods_at_fault
 from reconciler.plan.render.verdicts import full_verdict_of
-
-if TYPE_CHECKING:
-    from reconciler.cli.validation import ValidationResult
-    from reconciler.plan.value.plan import Plan
-
+from reconciler.plan.value.plan import Plan
 
 _OUT: Final = "reconciler-plans"
 

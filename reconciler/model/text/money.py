@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import floor
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.text.counting import format_count
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _TEN_CENTS: Final = 0.1
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from reconciler.disruption.command import Decisions
 from reconciler.disruption.gates.draining import drains_of, removed_nodes
 from reconciler.model.decision.changes import DriftedClaim
 from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.decision.waiting import Blocker, DeferredClaim
 from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.static import static_claims
+from reconciler.placement.question import PlannedClaim
 from reconciler.plan.automode import auto_mode_findings, is_auto_mode, left_to_auto_mode
 from reconciler.plan.make import assemble, findings
 from reconciler.plan.make.actions import (
@@ -45,11 +46,6 @@ from reconciler.plan.value.actions import BlockedNode, PlannedCommand
 from reconciler.plan.value.costs import Cost
 from reconciler.plan.value.nodes import PlannedHeadroom, PlannedNodeClaim, Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan
-
-if TYPE_CHECKING:
-    from reconciler.disruption.command import Decisions
-    from reconciler.placement.question import PlannedClaim
-
 
 WITHHELD = "Withheld"
 """The code of the reason why a pod gets no new node in such a plan."""

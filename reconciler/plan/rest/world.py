@@ -12,10 +12,10 @@ from dataclasses import replace as with_fields
 from datetime import datetime
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from reconciler.diff.nodeclass import LiveInstance
 from reconciler.disruption.gates.draining import drains_of
 from reconciler.model.chance import Chance
 from reconciler.model.grouping import group_by, group_pairs
@@ -36,9 +36,6 @@ from reconciler.placement.binding import scheduler
 from reconciler.placement.binding.scheduler import NodeBinder, NodeInfo
 from reconciler.plan.rest.binding import BoundPods, RestBinder, WaitingPods, as_pending, bind_pods
 from reconciler.plan.rest.nodes import LaunchedNode, start_node
-
-if TYPE_CHECKING:
-    from reconciler.diff.nodeclass import LiveInstance
 
 
 def with_workloads(

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from reconciler.adapters.writing import PRIVATE, make_folder, write_file
-from reconciler.watch.episodes.episode import encode_episode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from reconciler.watch.episodes.episode import Episode
+from reconciler.watch.episodes.episode import Episode, encode_episode
 
 EPISODES_MAX: Final = 200
 """How many files the folder may have; each contains the cluster, and whoever may create pods can

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import argparse
+from typing import Final
 
 from reconciler.cli.commands.acting import nodes
-
-if TYPE_CHECKING:
-    import argparse
 
 SUBCOMMANDS: Final = {
     "nodeclaim": "drain the node of a NodeClaim, then terminate its instance",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from reconciler.adapters.clock import SystemClock
 from reconciler.assembly.fleetsource import expect_commits
@@ -21,9 +21,6 @@ from reconciler.model.errors import UsageError
 from reconciler.notifications.log import FORMATS, LogNotifier, log_libraries
 from reconciler.notifications.stream import has_colour
 from reconciler.options import add_options
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from reconciler import exitcode
+from reconciler.assembly.inputs.request import FleetRequest, StateRequest
 from reconciler.cli.parser import inputs
 from reconciler.model.text.urls import without_secrets
 from reconciler.options import add_options, part
-
-if TYPE_CHECKING:
-    from reconciler.assembly.inputs.request import StateRequest
 
 _WIDTH_MAX = 60
 
@@ -63,7 +60,6 @@ def run(request: ConfigRequest) -> int:
 
 def _region_of_zones(path: str | None) -> str:
     """Return the region of the zones that the NodePools require, whatever else is wrong there."""
-    from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.assembly.inputs.sources import read_source
     from reconciler.catalog.regions import region_of_pools
     from reconciler.desired.fleet import read_fleet

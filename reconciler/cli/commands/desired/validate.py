@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING
 
 from reconciler import exitcode
 from reconciler.assembly.inputs.folder import fleet_folder
 from reconciler.cli.parser import inputs
 from reconciler.cli.validation import ValidateRequest, validate_fleet
 from reconciler.options import add_options
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

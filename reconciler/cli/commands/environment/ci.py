@@ -7,10 +7,12 @@ the summary and sets outputs. It needs no secrets; `reconciler comment` posts th
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reconciler import exitcode
 from reconciler.adapters.writing import make_folder
@@ -20,10 +22,6 @@ from reconciler.cli.pullrequest.review import Review, ReviewRequest, misspelled,
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.visible import one_line
 from reconciler.options import add_options
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable, Mapping, Sequence
 
 SUMMARY_BYTES_MAX: Final = 1_000_000
 """The largest summary of a job; GitHub allows 1 MiB."""

@@ -5,20 +5,18 @@ The script is complete in itself: a shell that completes a word starts no proces
 
 from __future__ import annotations
 
+import argparse
 import sys
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from reconciler.cli.parser import inputs
 from reconciler.cli.parser.arguments import Arguments
 from reconciler.cli.parser.commandline import COMMANDS, PROGRAM
 from reconciler.exitcode import DONE
 from reconciler.options import add_options, argument
-
-if TYPE_CHECKING:
-    import argparse
 
 SHELLS: Final = ("bash", "zsh", "fish")
 

@@ -7,22 +7,19 @@ detects.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import time
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reconciler.cli.parser import inputs
 from reconciler.exitcode import DONE, FAILED
 from reconciler.model.errors import UsageError
 from reconciler.options import add_options, option, part
-
-if TYPE_CHECKING:
-    import argparse
-
 
 VARIABLE: Final = "RECONCILER_HEARTBEAT"
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from reconciler import exitcode
 from reconciler.cli.parser import inputs
-
-if TYPE_CHECKING:
-    import argparse
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,21 +7,17 @@ that the kubeconfig names, including those of Karpenter. It only reads.
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
+from reconciler.assembly.inputs.request import FleetRequest
 from reconciler.cli.output.progressline import show_progress
 from reconciler.cli.parser import inputs
 from reconciler.exitcode import DONE
 from reconciler.options import add_options, option, part, switch
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable, Sequence
-
-    from reconciler.assembly.inputs.request import FleetRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,19 +6,17 @@ import argparse
 import sys
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
 from reconciler import exitcode
 from reconciler.assembly.inputs import records
+from reconciler.assembly.inputs.records import RecordedFleet
+from reconciler.assembly.inputs.request import StateRequest
 from reconciler.cli.parser import inputs
 from reconciler.model.text.quoting import quote_value
 from reconciler.options import add_options, argument, part
-
-if TYPE_CHECKING:
-    from reconciler.assembly.inputs.records import RecordedFleet
-    from reconciler.assembly.inputs.request import StateRequest
 
 KINDS: Final = ("nodeclaim", "node", "nodepool", "plan", "command")
 

@@ -6,17 +6,15 @@ import argparse
 import sys
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reconciler import exitcode
 from reconciler.assembly.inputs import records, watching
+from reconciler.assembly.inputs.request import StateRequest
 from reconciler.cli.parser import inputs
 from reconciler.notifications.stream import has_colour
 from reconciler.options import add_options, argument, part
 from reconciler.render.listing import KubernetesList, Listing, format_table
-
-if TYPE_CHECKING:
-    from reconciler.assembly.inputs.request import StateRequest
 
 KINDS: Final = ("nodeclaims", "nodes", "nodepools", "plans", "actions", "commands")
 

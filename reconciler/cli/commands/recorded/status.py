@@ -5,16 +5,13 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from reconciler import exitcode
 from reconciler.assembly.inputs import records, watching
+from reconciler.assembly.inputs.request import StateRequest
 from reconciler.cli.parser import inputs
 from reconciler.notifications.stream import has_colour
 from reconciler.options import add_options, part
-
-if TYPE_CHECKING:
-    from reconciler.assembly.inputs.request import StateRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
