@@ -14,7 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.adapters.database.location import may_exist
-from reconciler.assembly.inputs import sources
+from reconciler.assembly.inputs import records, sources
 from reconciler.assembly.inputs.files import CATALOG_BYTES_MAX, read_bytes
 from reconciler.assembly.inputs.records import state_location
 from reconciler.assembly.inputs.sources import read_source
@@ -22,6 +22,7 @@ from reconciler.desired.fleet import read_fleet
 from reconciler.desired.settings.layers import DEFAULT
 from reconciler.engine.ownership import foreign_findings, unread_claims_finding
 from reconciler.engine.steps.lifecycle import PODS_SEEN, pods_digest
+from reconciler.model.decode import decode_json
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.json import JsonDict
 from reconciler.model.ownership import FLEET_TAG
@@ -106,7 +107,6 @@ def anonymize_lists(
     import msgspec
 
     from reconciler.desired.nodehashes import carry_hashes
-    from reconciler.model.decode import decode_json
     from reconciler.observed.anonymization import Anonymizer
     from reconciler.observed.vocabulary import (
         numeric_label_keys,
@@ -186,8 +186,6 @@ def _configuration_objects(request: FleetRequest) -> list[JsonDict]:
 def _custom_catalog(request: FleetRequest) -> object:
     """Return the JSON of the user's own catalog, None without one."""
     import msgspec
-
-    from reconciler.model.decode import decode_json
 
     if request.catalog is None:
         return None
@@ -278,7 +276,6 @@ def _api_objects(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
 def objects_of_snapshot(snapshot: Snapshot) -> Iterator[object]:
     """Yield all objects of a snapshot, without the fields that no decision reads."""
     from reconciler.engine.records import API_VERSION
-    from reconciler.model.decode import decode_json
 
     yield from _api_objects(snapshot)
     yield from snapshot.live
@@ -300,7 +297,6 @@ def objects_of_cluster(request: FleetRequest) -> list[Any]:
     """
     from reconciler.adapters.clock import SystemClock
     from reconciler.assembly.cluster import api_of
-    from reconciler.assembly.inputs import records
 
     api = api_of(records.settings_of(request).settings, SystemClock())
     return _objects_behind(api, request)

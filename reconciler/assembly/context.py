@@ -13,6 +13,7 @@ from reconciler.assembly.account import aws_query_of, connections
 from reconciler.assembly.inputs import sources
 from reconciler.assembly.inputs.records import response_cache_folder, state_location
 from reconciler.assembly.inputs.request import Environment, FleetRequest, clock_of
+from reconciler.desired.settings.layers import Layer
 from reconciler.model.errors import FleetMovedError, UnnamedClusterError
 from reconciler.model.history import DAY
 from reconciler.model.ownership import NO_CLUSTER, ClusterId
@@ -131,8 +132,6 @@ def locks_folder() -> Path:
 
 def is_cluster_named(resolved: Resolved) -> bool:
     """Return whether the cluster was named: the default is the same for every cluster."""
-    from reconciler.desired.settings.layers import Layer
-
     origin = resolved.origins["clusterName"]
     return origin.layer is not Layer.DEFAULT and bool(resolved.settings.cluster_name)
 

@@ -13,6 +13,8 @@ from reconciler.adapters.git.repository import find_repository
 from reconciler.assembly.inputs import sources
 from reconciler.assembly.inputs.sources import digests_of, source_of
 from reconciler.desired.lock import with_locked_resources
+from reconciler.desired.settings.keys import KEYS
+from reconciler.desired.settings.layers import DEFAULT
 from reconciler.model.errors import SettingsChangedError, UsageError
 from reconciler.ports.progress import CommitName
 from reconciler.ports.state import REVISION_PROBLEM_RECORD
@@ -122,8 +124,6 @@ def planned_fleet(
 
 def changed_process_settings(before: Settings, now: Settings) -> list[str]:
     """Return the keys of settings that a process uses from its start and that differ."""
-    from reconciler.desired.settings.keys import KEYS
-
     changed = {name for name in PROCESS_SETTINGS if getattr(before, name) != getattr(now, name)}
     keys = {key for key, definition in KEYS.items() if definition.attribute in changed}
     keys |= {"subnetFreeAddresses"} if "subnet_free_addresses" in changed else set()
@@ -268,9 +268,6 @@ class FleetSource:
         Raises:
             UsageError: it is for another one.
         """
-        from reconciler.desired.settings.keys import KEYS
-        from reconciler.desired.settings.layers import DEFAULT
-
         for key, definition in KEYS.items():
             name = definition.attribute
             if name not in IDENTITY:

@@ -15,6 +15,8 @@ from datetime import datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
+from reconciler import __version__
+from reconciler.model.errors import UsageError
 from reconciler.notifications.log import LogNotifier
 
 if TYPE_CHECKING:
@@ -131,8 +133,6 @@ def _provider(fleet: str) -> TracerProvider:
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
-    from reconciler import __version__
 
     ours = {"service.name": "reconciler", "service.version": __version__}
     if fleet:
@@ -342,8 +342,6 @@ def expect_web() -> None:
     Raises:
         UsageError: the extra ``web`` is not installed.
     """
-    from reconciler.model.errors import UsageError
-
     if not all(map(find_spec, ("jinja2", "prometheus_client", "starlette", "uvicorn"))):
         from reconciler.installation import install_remedy
 

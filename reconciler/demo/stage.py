@@ -18,11 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from reconciler.adapters import processes
 from reconciler.adapters.aws.tags import INTENT
+from reconciler.adapters.git.command import run, users_environment
+from reconciler.adapters.processes import private_folder
 from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
 from reconciler.assembly.assembly import Assembly, assemble_world, live_inputs
 from reconciler.assembly.inputs.request import Environment, FleetRequest
+from reconciler.assembly.inputs.sources import desired_fleet
 from reconciler.demo.narrator import Reporter
+from reconciler.model.settings import Settings
 from reconciler.model.text.times import timestamp
 
 if TYPE_CHECKING:
@@ -79,9 +84,6 @@ def run_git(folder: Path, at: datetime, *words: str) -> None:
     Raises:
         UnreadableError: git is not installed, or failed.
     """
-    from reconciler.adapters.git.command import run, users_environment
-    from reconciler.adapters.processes import private_folder
-
     when = timestamp(at)
     who = {
         f"GIT_{role}_{key}": value
@@ -122,7 +124,6 @@ class DemoStage:
         self, folder: Path, clock: StageClock, ec2: EmbeddedEC2, url: str, reporter: Reporter
     ) -> None:
         from reconciler.adapters.aws.clients import connector
-        from reconciler.model.settings import Settings
 
         assert urlsplit(url).hostname == "127.0.0.1", "the demo connects only to this machine"
         self.folder = folder
@@ -159,7 +160,6 @@ class DemoStage:
 
     def seed(self) -> None:
         """Create the resources in the account that the fleet's node classes select."""
-        from reconciler.assembly.inputs.sources import desired_fleet
         from reconciler.desired.objects import node_classes
 
         for node_class in node_classes(desired_fleet(self._request())):
@@ -211,7 +211,6 @@ class DemoStage:
 
         It is killed when EC2 has launched the instance, before EC2 responds.
         """
-        from reconciler.adapters.processes import private_folder
         from reconciler_embedded.server import serve
 
         before, threads = len(self.ledger), set(threading.enumerate())
@@ -268,8 +267,6 @@ class DemoStage:
 
     def _start_process(self, url: str, folder: str) -> Process:
         """Start ``reconciler apply`` in ``folder`` against the EC2 at ``url``, quietly."""
-        from reconciler.adapters import processes
-
         now = timestamp(self.clock.now())
         words = (
             *("apply", os.path.abspath(self.folder), "-q", "--auto-approve", "--now", now),

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.demo.stage import FLEET, START, DemoStage, duplicate_launches
 from reconciler.model.karpenter.labels import INSTANCE_TYPE
+from reconciler.model.text.counting import format_count
+from reconciler.model.text.money import format_dollars, format_monthly
+from reconciler.render.layout import table
 
 if TYPE_CHECKING:
     from reconciler.demo.narrator import Narrator
@@ -77,9 +80,6 @@ def _pull_request(stage: DemoStage, narrator: Narrator) -> None:
 
 
 def _roll_out(stage: DemoStage, narrator: Narrator) -> None:
-    from reconciler.model.text.counting import format_count
-    from reconciler.model.text.money import format_dollars
-
     narrator.chapter("Merged: one node at a time")
     narrator.paragraph(
         "The NodePool's budget is `nodes: 1`, so one node is replaced at a time. A node is "
@@ -155,10 +155,6 @@ def _crash(stage: DemoStage, narrator: Narrator) -> Pass:
 
 
 def _result(stage: DemoStage, narrator: Narrator, last: Pass, folder: str | None) -> None:
-    from reconciler.model.text.counting import format_count
-    from reconciler.model.text.money import format_dollars, format_monthly
-    from reconciler.render.layout import table
-
     narrator.chapter("Result")
     with stage.open_recorded() as state:
         claims = state.store.node_claims()

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from reconciler.engine.steps import lifecycle
+from reconciler.model.decode import decode_json
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.json import JsonObject
@@ -289,8 +290,6 @@ def _launch_options(intent: Intent) -> Sequence[LaunchOption] | None:
     A launch within a batch does not repeat them: its instance carries the tag of the batch.
     """
     import msgspec
-
-    from reconciler.model.decode import decode_json
 
     if intent.verb not in (Verb.LAUNCH, Verb.LAUNCH_BATCH):
         return None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from reconciler.adapters.clock import SystemClock
 from reconciler.adapters.git.folder import read_folder
 from reconciler.adapters.kubernetes.kinds import Kind
+from reconciler.assembly.inputs.files import read_start
 from reconciler.assembly.inputs.manifests import read_manifests, shown_states
 from reconciler.assembly.inputs.rendering import expanded_folder
 from reconciler.catalog.regions import region_of_pools
@@ -41,6 +42,7 @@ from reconciler.initialization.templates import (
     template_text,
     without_made,
 )
+from reconciler.model.decode import decode_json
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.json import JsonDict, as_text
@@ -286,8 +288,6 @@ def _read_files(path: str) -> tuple[list[SourceFile], list[Diagnostic]]:
     if path == "-":
         return list(read_manifests((path,))), []
     if os.path.isfile(path):
-        from reconciler.assembly.inputs.files import read_start
-
         return [SourceFile(os.path.basename(path), read_start(path, LIMITS.bytes_max))], []
     if not os.path.exists(path):
         remedy = "pass the folder with Karpenter's YAML"
@@ -392,7 +392,6 @@ def _region_of_nodes(api: Api) -> str:
     import msgspec
 
     from reconciler.adapters.kubernetes.api import ApiError
-    from reconciler.model.decode import decode_json
 
     try:
         page = decode_json(api.call("GET", _NODES, {"limit": "1"}))

@@ -14,6 +14,7 @@ from reconciler.plan.make.factscache import FactsCache
 from reconciler.plan.make.gather import facts_of, launch_types
 from reconciler.plan.make.inputs import Inputs, RevisionPair
 from reconciler.plan.make.planner import make_plan
+from reconciler.plan.rest.maximum import with_maximum
 from reconciler.plan.rest.peak import with_peak
 from reconciler.plan.value.costs import AtRest
 from reconciler.plan.value.nodes import OffersChange
@@ -28,8 +29,6 @@ def plan_of(inputs: Inputs, phase: Phase = ignore_phase, cache: FactsCache | Non
     facts = gather_facts(inputs, phase, cache)
     plan = make_plan(facts, phase, cache)
     if inputs.scaled:
-        from reconciler.plan.rest.maximum import with_maximum
-
         with phase("placement"):
             plan = with_maximum(plan, inputs)
     if not inputs.finds_steady_state or inputs.withheld:

@@ -21,6 +21,7 @@ from reconciler.assembly import capturing, comparison
 from reconciler.assembly.inputs import sources, timings
 from reconciler.assembly.inputs.records import is_live
 from reconciler.assembly.inputs.request import FleetRequest
+from reconciler.assembly.snapshots import read_content
 from reconciler.catalog.adjusted.adjustment import with_price_factors, with_quoted_prices
 from reconciler.catalog.aws.devices import drivers_of_nodes
 from reconciler.catalog.catalog import Catalog
@@ -348,8 +349,6 @@ def _read_snapshot(request: FleetRequest, *, is_replay: bool) -> _CapturedSnapsh
     a trace, the current pods are omitted: the trace may have been recorded on this cluster.
     """
     if request.snapshot is not None:
-        from reconciler.assembly.snapshots import read_content
-
         content, source = read_content(request.snapshot, request)
     else:
         running = None if is_replay else _capture_running_fleet(request)

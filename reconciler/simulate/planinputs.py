@@ -37,6 +37,7 @@ from reconciler.engine.ownership import acting_findings, karpenter_findings, run
 from reconciler.model.decode import decode
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import InvalidFleetError, UnreadableError, UsageError
+from reconciler.model.json import nest
 from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
 from reconciler.model.settings import DecisionRules
 from reconciler.model.text.times import format_time
@@ -207,7 +208,6 @@ def _source_of_cluster(objects: Sequence[JsonDict]) -> SourceFiles:
 
     from reconciler.desired.migration import controller
     from reconciler.desired.migration.objects import remove_live_fields
-    from reconciler.model.json import nest
 
     objects = [item for item in objects if item["kind"] in _READ]
     taken = [copy.deepcopy(o) for o in objects if o["kind"] in _TAKEN]

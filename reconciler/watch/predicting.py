@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from reconciler.model.karpenter.labels import INSTANCE_TYPE
 from reconciler.model.karpenter.prediction import CommandFacts, NodeFacts, Prediction
 from reconciler.plan.value.nodes import LaunchReason, PlannedNodeClaim
 
@@ -58,8 +59,6 @@ def _launch(claim: PlannedNodeClaim) -> NodeFacts:
 
 def prices_of(catalog: Catalog, claims: Iterable[NodeClaim]) -> Prices:
     """Return the prices of the instance types that run, in every zone and capacity type."""
-    from reconciler.model.karpenter.labels import INSTANCE_TYPE
-
     names = {claim.metadata.labels.get(INSTANCE_TYPE, "") for claim in claims}
     found = (catalog.get(name) for name in sorted(names) if name)
     return {

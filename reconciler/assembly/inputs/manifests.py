@@ -11,6 +11,7 @@ from reconciler.desired.fleet import SourceFile
 from reconciler.desired.sources.unread import LeftOutObjects
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import UnreadableError
+from reconciler.model.json import JsonDict
 from reconciler.source.document import LIMITS
 from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
 
@@ -69,7 +70,6 @@ def shown_states(files: Sequence[SourceFile]) -> tuple[list[SourceFile], dict[st
 
         from reconciler.desired.terraform.state import is_shown_state, read_shown_state
         from reconciler.model.decode import decode_json
-        from reconciler.model.json import JsonDict
 
         try:
             data = decode_json(file.content, JsonDict)

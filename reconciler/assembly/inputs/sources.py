@@ -14,6 +14,10 @@ from reconciler.assembly.emptyfolder import migration_advice, read_fleet_source,
 from reconciler.assembly.inputs import operatorfile
 from reconciler.assembly.inputs.files import clones_folder
 from reconciler.assembly.inputs.manifests import leaving_objects, with_manifests
+from reconciler.desired.fleet import read_fleet
+from reconciler.desired.placeholders import CLUSTER_NAME, CODE, REGION
+from reconciler.desired.settings.keys import environment_name
+from reconciler.desired.settings.layers import Layer, resolve, setting_variables
 from reconciler.desired.sources.requested import Purpose, RenderOptions
 from reconciler.desired.sources.unread import LEFT_OUT, ReadBefore, read_before
 from reconciler.model.decision.policy import PolicySource
@@ -140,9 +144,6 @@ def stated_karpenter(flags: Sequence[str]) -> KarpenterVersion | None:
     Raises:
         UsageError: a setting among them is wrong.
     """
-    from reconciler.desired.settings.keys import environment_name
-    from reconciler.desired.settings.layers import Layer, resolve
-
     variable = environment_name("karpenter")
     stated = {variable: os.environ[variable]} if variable in os.environ else {}
     resolved = resolve({}, stated, flags)
@@ -162,9 +163,6 @@ def _remains_of_removed(request: FleetRequest) -> SourceContent:
 
 def known_values(layers: SettingLayers) -> dict[str, str]:
     """Return the values of placeholders that settings outside the repository give."""
-    from reconciler.desired.placeholders import CLUSTER_NAME, REGION
-    from reconciler.desired.settings.layers import Layer, resolve
-
     resolved = resolve(
         {}, layers.environment, layers.flags, fleet=layers.fleet, operator=layers.operator
     )
@@ -284,8 +282,6 @@ def _read_as_base(request: FleetRequest, files: Sequence[SourceFile]) -> _ReadBa
 def _read_files(
     request: FleetRequest, files: Sequence[SourceFile]
 ) -> tuple[Fleet, tuple[Diagnostic, ...]]:
-    from reconciler.desired.fleet import read_fleet
-
     return read_fleet(
         files,
         any_class=True,
@@ -304,8 +300,6 @@ def read_desired(
     Raises:
         InvalidFleetError: there is an error among them.
     """
-    from reconciler.desired.fleet import read_fleet
-
     fleet, findings = read_fleet(
         source.files,
         unread=source.findings,
@@ -387,8 +381,6 @@ def expect_complete(findings: Iterable[Diagnostic]) -> None:
     Raises:
         InvalidFleetError: it has some.
     """
-    from reconciler.desired.placeholders import CODE
-
     codes = {CODE, *LEFT_OUT}
     left = [replace(d, severity=Severity.ERROR) for d in findings if d.code in codes]
     if left:
@@ -421,7 +413,6 @@ class SettingLayers(NamedTuple):
     def resolve(self, fleet: Fleet) -> Resolved:
         """Return the effective settings of a fleet."""
         from reconciler.catalog.regions import region_of_pools
-        from reconciler.desired.settings.layers import resolve
 
         return resolve(
             fleet.config,
@@ -435,8 +426,6 @@ class SettingLayers(NamedTuple):
 
 def layers_of(request: FleetRequest) -> SettingLayers:
     """Return the layers of a request; ``--state`` counts as a flag of the same name."""
-    from reconciler.desired.settings.layers import setting_variables
-
     state = [f"state={request.state}"] if request.state else []
     folder = None if request.repo is not None else request.path or "."
     return SettingLayers(

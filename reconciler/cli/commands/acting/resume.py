@@ -15,6 +15,7 @@ from reconciler import exitcode
 from reconciler.assembly.inputs import records
 from reconciler.cli.parser import inputs
 from reconciler.inspection.replies import ResumedPool, ResumeReply
+from reconciler.model.errors import UsageError
 from reconciler.model.text.times import format_time
 from reconciler.options import add_options, part, repeated
 from reconciler.render.reply import render_reply, sections_of
@@ -86,8 +87,6 @@ def _halted_rollouts(rollouts: Sequence[Rollout], names: Sequence[str]) -> list[
     stopped = [rollout for rollout in rollouts if rollout.stopped_at is not None]
     unknown = sorted(set(names) - {rollout.node_pool for rollout in stopped})
     if unknown:
-        from reconciler.model.errors import UsageError
-
         known = ", ".join(rollout.node_pool for rollout in stopped) or "none"
         raise UsageError(
             f"NodePool {unknown[0]} is not halted",

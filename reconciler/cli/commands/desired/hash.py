@@ -13,6 +13,7 @@ from reconciler.cli.parser import inputs
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import InvalidFleetError, UnreadableError
 from reconciler.options import add_options, argument, part, repeated
+from reconciler.source.resource import CONFIG_FILES, schema_name
 
 if TYPE_CHECKING:
     from reconciler.desired.fleet import SourceFile
@@ -92,7 +93,6 @@ def _read_entries(file: SourceFile) -> list[Entry]:
     """
     from reconciler.source.document import parse_documents
     from reconciler.source.objects import entries
-    from reconciler.source.resource import CONFIG_FILES
 
     if os.path.basename(file.path) in CONFIG_FILES:
         return []
@@ -114,7 +114,6 @@ def _hash_entry(entry: Entry, bundle: str) -> tuple[str, str]:
     """
     from reconciler.desired.hash import object_hash
     from reconciler.source.finding import Finding
-    from reconciler.source.resource import schema_name
     from reconciler.source.schema import check_schema
 
     faults = [

@@ -19,6 +19,7 @@ from reconciler.assembly.assembly import CheckInputs, check_inputs, live_inputs
 from reconciler.assembly.cluster import cluster_checks, karpenter_check
 from reconciler.assembly.inputs import sources
 from reconciler.assembly.inputs.request import Environment, FleetRequest
+from reconciler.assembly.inputs.timings import Timings
 from reconciler.cli.output.progressline import show_progress
 from reconciler.cli.parser import inputs
 from reconciler.exitcode import DONE, FAILED
@@ -288,7 +289,6 @@ def _planned_launches(
     from reconciler.plan.planning import plan_of
 
     if request.snapshot is not None:
-        from reconciler.assembly.inputs.timings import Timings
         from reconciler.simulate.planinputs import read_inputs
 
         return plan_of(read_inputs(request, Timings())).node_claims

@@ -16,6 +16,7 @@ from reconciler.cli.parser import inputs
 from reconciler.cli.parser.arguments import Arguments
 from reconciler.cli.parser.commandline import COMMANDS, PROGRAM
 from reconciler.exitcode import DONE
+from reconciler.model.errors import UsageError
 from reconciler.options import add_options, argument
 
 SHELLS: Final = ("bash", "zsh", "fish")
@@ -44,8 +45,6 @@ def run(request: CompletionRequest) -> int:
     try:
         import shtab
     except ImportError as error:
-        from reconciler.model.errors import UsageError
-
         raise UsageError(
             "completion scripts need the package shtab", remedy="run `pip install shtab`"
         ) from error

@@ -9,6 +9,7 @@ from functools import partial
 
 from reconciler import exitcode
 from reconciler.cli.parser import inputs
+from reconciler.model.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,6 @@ def run(request: LspRequest) -> int:
         from reconciler.lsp.server import serve
     except ImportError as error:
         from reconciler.installation import install_remedy
-        from reconciler.model.errors import UsageError
 
         raise UsageError(
             "the language server needs the package pygls", remedy=install_remedy("lsp")

@@ -12,6 +12,7 @@ from reconciler import exitcode
 from reconciler.assembly.inputs import records
 from reconciler.assembly.inputs.timings import read_time_or_span
 from reconciler.cli.parser import inputs
+from reconciler.model.errors import UsageError
 from reconciler.model.text.quoting import quote_value
 from reconciler.options import add_options, option, part
 from reconciler.render.listing import format_document
@@ -60,8 +61,6 @@ def _report(request: ReportRequest) -> FleetReport:
         now, store = recorded.now, recorded.state.store
         since = now - begin if isinstance(begin, timedelta) else begin
         if since >= now:
-            from reconciler.model.errors import UsageError
-
             what = f"{quote_value(request.since)} is not before now"
             raise UsageError(what, where="--since", remedy="pass an earlier time")
         found = records.newest_plan(recorded.state)
