@@ -7,14 +7,19 @@ from datetime import datetime, timedelta
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.metrics_core import Metric
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp
 
-from reconciler.model.karpenter.prediction import KarpenterActionKind, PredictionVerdict
+from reconciler.model.karpenter.prediction import (
+    KarpenterActionKind,
+    PredictionVerdict,
+    verdicts_of,
+)
 from reconciler.ports.progress import EventKind, Progress
-from reconciler.watch.metrics import PredictionMetrics
 from reconciler.watch.report import describe_action, describe_prediction, describe_score, report_of
 from reconciler.web.dashboard import Dashboard, dashboard_routes
 from reconciler.web.health import DaemonHealth
@@ -26,6 +31,34 @@ if TYPE_CHECKING:
 
 SHOWN: Final = timedelta(days=30)
 """How far back the pages look."""
+
+
+class PredictionMetrics:
+    """Counts scores by kind and verdict; every possible combination is there from the start."""
+
+    def __init__(self) -> None:
+        self.registry: Final = CollectorRegistry()
+        self._scored = Counter(
+            "reconciler_prediction",
+            "What Karpenter did by kind (launch, command or end) and verdict on the prediction.",
+            ["kind", "verdict"],
+            registry=self.registry,
+        )
+        for kind in KarpenterActionKind:
+            for verdict in verdicts_of(kind):
+                self._scored.labels(kind.value, verdict.value)
+
+    def count(self, score: Score) -> None:
+        """Count a score."""
+        self._scored.labels(score.action.kind.value, score.verdict.value).inc()
+
+    def text(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+    def families(self) -> Sequence[Metric]:
+        """Return all metrics with their samples."""
+        return list(self.registry.collect())
 
 
 class WatchPages:

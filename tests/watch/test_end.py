@@ -42,12 +42,12 @@ from reconciler.watch.episodes.anonymizing import anonymize_episode
 from reconciler.watch.episodes.episode import encode_episode, episode_of
 from reconciler.watch.episodes.file import decode_episode
 from reconciler.watch.episodes.replay import replay
-from reconciler.watch.metrics import PredictionMetrics
 from reconciler.watch.page import render_html
 from reconciler.watch.planning import planner_of
 from reconciler.watch.predicting import prices_of
 from reconciler.watch.report import describe_prediction, render_report, report_of
 from reconciler.watch.scoring import score_action
+from reconciler.watch.serving import PredictionMetrics
 from tests.states import open_state
 from tests.watch.claims import START, after
 from tests.watch.test_live import POOL
