@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 from msgspec.structs import replace
@@ -20,28 +21,30 @@ from reconciler.model.text.counting import format_count
 from reconciler.model.text.money import format_dollars, format_percent_change
 from reconciler.plan.render.spans import range_phrase
 from reconciler.render.cells import Section, Verbatim
-from reconciler.render.layout import table
+from reconciler.render.layout import table, wrap
 from reconciler.render.reply import table_section, text_section
 
 NOT_TRIED_MAX: Final = 12
 _PROPOSALS: Final = ("rank", "$/month", "change", "risk", "confidence", "proposal")
 _WORKLOADS: Final = ("$/month", "change", "pods", "constraint")
+_REASONS: Final = ("$/month", "proposal", "reason")
 _COMMITMENTS: Final = ("$/month", "used", "break-even", "confidence", "commitment")
 _NOTHING: Final = "No single change was found that saves at least $1 a month and keeps the limits."
 _OWNERS: Final = "For the owners of workloads to decide"
 _REFUSED: Final = "Cheaper, but not proposed"
 _METHOD: Final = (
-    "The fleet and the best proposals are simulated, as by `plan --base` and `simulate`; amounts",
-    "of other changes and of constraints of workloads are estimates of the planner.",
+    "The fleet and the best proposals are simulated, as by `plan --base` and `simulate`; amounts "
+    "of other changes and of constraints of workloads are estimates of the planner."
 )
 _NEW_NODES: Final = (
-    "Fleets of new nodes are compared. Amounts are estimates of the planner; those of `simulate`",
-    "differ, since it also plays how long nodes take to join.",
+    "Fleets of new nodes are compared. Amounts are estimates of the planner; those of `simulate` "
+    "differ, since it also plays how long nodes take to join."
 )
 _ONE_RUN: Final = (
-    "The fleet is far from its steady state. Savings are those of one run from there on; for the",
-    "same changes, `plan --base` states the interval of several runs, or a wider one.",
+    "The fleet is far from its steady state. Savings are those of one run from there on; for the "
+    "same changes, `plan --base` states the interval of several runs, or a wider one."
 )
+_WIDTH: Final = 100
 
 _ALL: Final = 100
 
@@ -72,11 +75,12 @@ def sections_of(report: AdviceReport, most: int) -> Iterator[Section]:
         yield table_section("commitments", _COMMITMENTS, rows, title=_to_consider(report))
     if report.refused:
         refused = [
-            (_format_monthly(one.per_month), f"{one.title} ({one.id})", one.reason)
+            (_format_amount(one.per_month), f"{one.title} ({one.id})", one.reason)
             for one in report.refused
         ]
-        yield table_section("refused", ("", "", ""), refused, title=_REFUSED)
-    yield text_section("omitted", "Not tried", (_effort(report), *_not_tried(report)))
+        yield table_section("refused", _REASONS, refused, title=_REFUSED)
+    omitted = text_section("omitted", "Not tried", _not_tried(report))
+    yield replace(omitted, end=_effort(report))
 
 
 def _head(report: AdviceReport) -> Iterator[str]:
@@ -89,15 +93,15 @@ def _head(report: AdviceReport) -> Iterator[str]:
     if limits:
         yield f"Limits: {limits}"
     if base.simulated:
-        yield from _METHOD
+        yield _METHOD
     elif report.new_nodes:
-        yield from _NEW_NODES
+        yield _NEW_NODES
     elif base.range.seeds == 1:
-        yield from _ONE_RUN
+        yield _ONE_RUN
 
 
 def _lines(report: AdviceReport, most: int) -> Iterator[str]:
-    yield from _head(report)
+    yield from chain.from_iterable(wrap(line, _WIDTH) for line in _head(report))
     yield ""
     shown = report.advice[:most]
     if not shown:
@@ -125,10 +129,9 @@ def _lines(report: AdviceReport, most: int) -> Iterator[str]:
 
 
 def _row(advice: Advice) -> list[str]:
-    money = format_dollars(advice.per_month, signed=True)
     return [
         str(advice.rank),
-        money,
+        _format_amount(advice.per_month),
         format_percent_change(advice.percent, 1),
         advice.risk,
         advice.confidence,
@@ -136,8 +139,12 @@ def _row(advice: Advice) -> list[str]:
     ]
 
 
+def _format_amount(amount: float) -> str:
+    return format_dollars(amount, signed=True)
+
+
 def _format_monthly(amount: float) -> str:
-    return f"{format_dollars(amount, signed=True)} a month"
+    return f"{_format_amount(amount)} a month"
 
 
 def _limits(report: AdviceReport) -> str:
@@ -203,7 +210,7 @@ def _describe_backtest(found: AdviceBacktest) -> str:
 
 def _workload_row(one: WorkloadAdvice) -> list[str]:
     return [
-        format_dollars(one.per_month, signed=True),
+        _format_amount(one.per_month),
         format_percent_change(one.percent, 1),
         f"{one.pods:,}",
         f"{one.title} ({one.risk})",
@@ -212,7 +219,7 @@ def _workload_row(one: WorkloadAdvice) -> list[str]:
 
 def _commitment_row(one: CommitmentAdvice) -> list[str]:
     return [
-        format_dollars(one.per_month, signed=True),
+        _format_amount(one.per_month),
         f"{one.used_percent:.0f}%",
         f"{one.break_even_percent:.0f}%",
         one.confidence,

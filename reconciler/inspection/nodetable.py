@@ -16,7 +16,9 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.money import format_hourly, format_monthly
 from reconciler.ports.cluster import NodeUsage
-from reconciler.render.listing import age
+from reconciler.render.cells import Section
+from reconciler.render.listing import age, heading_words
+from reconciler.render.reply import table_section, text_section
 
 _PHASES: Final = ("Ready", "Registered", "Launched", "Pending", "Terminating")
 
@@ -105,6 +107,16 @@ def sort_rows(rows: Iterable[NodeRow], order: str) -> list[NodeRow]:
     return found
 
 
+def node_sections(recorded: RecordedFleet, rows: Sequence[NodeRow]) -> tuple[Section, Section]:
+    """Return the sums of these nodes and their table, for a page."""
+    header = list(map(heading_words, HEADER))
+    cells = [row_cells(row, recorded.now, bar=0) for row in rows]
+    return (
+        text_section("sums", "", [headline(recorded.fleet, rows)]),
+        table_section("nodes", header, cells),
+    )
+
+
 def row_cells(row: NodeRow, now: datetime, bar: int) -> tuple[str, ...]:
     """Return the cells of a node below ``HEADER``; ``bar`` is the length of the bars."""
     labels = row.claim.metadata.labels
@@ -133,4 +145,4 @@ def _bar_cell(row: NodeRow, resource: str, length: int) -> str:
     if row.usage is None or row.usage.share(resource) is None:
         return ""
     share = row.share(resource)
-    return f"{draw_bar(share, length)} {share:>4.0%}"
+    return f"{draw_bar(share, length)} {share:>4.0%}" if length else f"{share:.0%}"

@@ -224,6 +224,27 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     end: str = ""
 
     @property
+    def is_list(self) -> bool:
+        """Whether its rows are texts: one column, which has no title."""
+        return not any(c.title for c in self.columns) and all(len(r.cells) == 1 for r in self.rows)
+
+    @property
+    def is_facts(self) -> bool:
+        """Whether its rows are names and values: two columns without titles."""
+        titles = [column.title for column in self.columns]
+        return titles == ["", ""] and not any(r.verb or r.lines or r.more for r in self.rows)
+
+    @property
+    def is_plain_list(self) -> bool:
+        """Whether its rows are texts with nothing before or below them."""
+        return self.is_list and not any(row.verb or row.lines or row.more for row in self.rows)
+
+    @property
+    def is_lead(self) -> bool:
+        """Whether it is what a reply begins with: sentences without a title."""
+        return self.is_plain_list and not (self.title or self.folded or self.figure or self.end)
+
+    @property
     def heading(self) -> str:
         """The title and its note as one text."""
         return f"{self.title} {self.note}".strip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -35,6 +36,9 @@ ROWS_MAX: Final = 5000
 """The maximum number of rows of a table on the page; `-o json` has all."""
 
 
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)? UTC")
+_NAME_WHOLE: Final = 40
+"""The length up to which a name in a table is not broken at its hyphens."""
 _NAMES_SHOWN: Final = 8
 
 
@@ -64,9 +68,19 @@ def render_section(section: Section) -> Markup:
     return el("section", shown, id=section.key)
 
 
+def render_lead(section: Section) -> list[Markup]:
+    """Return the sentences that a page begins with."""
+    return [_cell(cell) for row in section.rows for cell in row.cells]
+
+
 def _body(section: Section) -> Markup:
     figure = section.figure
-    table = _table(section.columns, section.rows, section.lines_title)
+    if section.is_plain_list:
+        table = _list(section.rows)
+    elif section.is_facts:
+        table = _facts(section.rows)
+    else:
+        table = _table(section.columns, section.rows, section.lines_title)
     match figure:
         case None:
             return table
@@ -96,10 +110,37 @@ def _table(columns: Sequence[Column], rows: Sequence[SectionRow], lines_title: s
             cells.append(_lines(row.lines, lines_title, unfolds=unfolds))
         return _tbody(row, cells, columns, lines_title)
 
-    rest = len(rows) - ROWS_MAX
-    more = el("p", f"and {rest:,} more (`-o json` lists all)", cls="soft") if rest > 0 else ""
     heading = el("thead", head) if any(column.title for column in shown.heads) else ""
-    return join_markup(el("table", heading, *map(body, rows[:ROWS_MAX]), cls="cards"), more)
+    table = el("table", heading, *map(body, rows[:ROWS_MAX]), cls="cards")
+    return join_markup(el("div", table, cls="wide"), _rest(rows))
+
+
+def _facts(rows: Sequence[SectionRow]) -> Markup:
+    """Return names and values, a line for each."""
+    lines = (
+        el(
+            "tr",
+            el("td", text_of(name).removesuffix(":"), cls="name"),
+            el("td", _cell(value) or "-"),
+        )
+        for name, value in (row.cells for row in rows)
+    )
+    return el("div", el("table", *lines, cls="facts"), cls="wide")
+
+
+def _list(rows: Sequence[SectionRow]) -> Markup:
+    if len(rows) <= 1:
+        return join_markup(*(el("p", _cell(row.cells[0])) for row in rows))
+    items = (el("li", _cell(row.cells[0])) for row in rows[:ROWS_MAX])
+    return join_markup(el("ul", *items), _rest(rows))
+
+
+def _rest(rows: Sequence[SectionRow]) -> Markup:
+    """Return how many rows are left out."""
+    rest = len(rows) - ROWS_MAX
+    if rest <= 0:
+        return Markup("")
+    return el("p", _with_code(f"and {rest:,} more (`-o json` lists all)"), cls="soft")
 
 
 def _tbody(
@@ -118,10 +159,17 @@ def _td(cell: Cell, column: Column, *, unfolds: bool) -> Markup:
     return el(
         "td",
         _cell(cell, unfolds=unfolds),
-        cls="n" if column.numeric else None,
+        cls="n" if column.numeric else "t" if _stays_whole(cell) else None,
         data_sort=sort_value(cell) or None,
         data_label=column.title,
     )
+
+
+def _stays_whole(cell: Cell) -> bool:
+    """Return whether a cell is better on one line: a time, a name that is not long."""
+    text = text_of(cell)
+    is_name = not isinstance(cell, Edit | NameList) and " " not in text
+    return bool(_TIME.fullmatch(text)) or (is_name and len(text) <= _NAME_WHOLE)
 
 
 def _verb(verb: str) -> Markup:

@@ -17,6 +17,10 @@ from reconciler.render.layout import table
 
 T_co = TypeVar("T_co", covariant=True)
 
+_HEADINGS: Final = {
+    head.upper(): head
+    for head in ("NodePool", "NodePools", "NodeClaim", "NodeClaims", "NodeClass", "CPU", "ID")
+}
 _COLOURS: Final = {"good": "32", "warn": "33", "bad": "31"}
 _TONES: Final[dict[str, Tone]] = {
     **dict.fromkeys(("launch", "launch-batch", "provision"), "good"),
@@ -59,17 +63,31 @@ def format_table(
     return columns([header, *rows], tones=tones)
 
 
-def columns(rows: Sequence[Sequence[str]], indent: int = 0, tones: Sequence[Tone] = ()) -> str:
+def columns(
+    rows: Sequence[Sequence[str]], indent: int = 0, tones: Sequence[Tone] = (), align: str = ""
+) -> str:
     """Return rows as lines of aligned columns; an empty cell is shown as a dash.
 
-    ``tones`` has the tone of each row, which is its colour; none for an output without colour.
+    ``align`` has a sign for each column, to the left by default. ``tones`` has the tone of each
+    row, which is its colour; none for an output without colour.
     """
     shown = [[one_line(cell) or "-" for cell in row] for row in rows]
-    lines = table(shown, "<" * max((len(row) for row in rows), default=0))
+    lines = table(shown, align or "<" * max((len(row) for row in rows), default=0))
     if not any(tones):
         return "".join(f"{' ' * indent}{line}\n" for line in lines)
     pairs = zip(lines, tones, strict=True)
     return Painted("".join(f"{' ' * indent}{_paint(line, tone)}\n" for line, tone in pairs))
+
+
+def heading_words(header: str) -> str:
+    """Return the header of a column on a page: ``NODEPOOL`` is ``NodePool``, ``AGE`` is ``age``."""
+    return _HEADINGS.get(header) or header.lower().replace("-", " ")
+
+
+def kind_words(kind: str) -> str:
+    """Return the name of a kind at the start of a title: ``NodePool`` for ``nodepool``."""
+    words = heading_words(kind.upper())
+    return words[0].upper() + words[1:]
 
 
 def verb_tone(verb: str) -> Tone:

@@ -44,6 +44,9 @@ _HEAD: Final = (
 
 _BOXES_MAX: Final = 40
 
+_BLOCK_START: Final = re.compile(r"(\d*)([-+=.)])")
+"""What begins a list, a heading or a rule at the start of a line, and is not escaped elsewhere."""
+
 _COMMIT: Final = re.compile(r"[0-9a-f]{7,40}")
 
 
@@ -115,6 +118,12 @@ def code_block(text: str) -> str:
     return f"{fence}\n{escape_invisible(text).strip(chr(10))}\n{fence}"
 
 
+def _at_line_start(text: str) -> str:
+    """Return the Markdown of a text so that its first characters begin no list and no rule."""
+    found = _BLOCK_START.match(text)
+    return text if found is None else f"{found[1]}&#{ord(found[2])};{text[found.end() :]}"
+
+
 _Rest = Literal["fold", "list", "cut"]
 """What becomes of the names of a long list: folded, listed as well, or only counted."""
 
@@ -132,7 +141,7 @@ class MarkdownSections:
                 return []
             chart = f"```mermaid\n{render_flowchart(section.figure)}```"
             return [_fold(_fold_title(section), chart)]
-        body = [self._table(section)] if section.rows else []
+        body = self._rows(section) if section.rows else []
         if isinstance(section.figure, Verbatim):
             body.append(code_block(section.figure.text))
         if section.end:
@@ -141,6 +150,27 @@ class MarkdownSections:
             return [_fold(_fold_title(section), "\n\n".join(body))]
         heading = [f"#### {_heading(section.heading)}"] if section.heading else []
         return [*heading, *body]
+
+    def _rows(self, section: Section) -> list[str]:
+        """Return the paragraphs of the rows: sentences, a list or a table."""
+        if not (section.is_plain_list or section.is_facts):
+            return [self._table(section)]
+        shown = section.rows[: self._limits.rows]
+        texts = [_at_line_start(self._text_row(row)) for row in shown]
+        rest = len(section.rows) - len(shown)
+        texts += [f"and {rest:,} more (`-o html` lists all)"] if rest else []
+        return (
+            texts
+            if section.is_lead or len(texts) == 1
+            else ["\n".join(f"- {text}" for text in texts)]
+        )
+
+    def _text_row(self, row: SectionRow) -> str:
+        """Return a text, or a name and its value."""
+        first, *values = row.cells
+        if not values:
+            return self._cell(first)
+        return f"{self._cell(first).removesuffix(':')}: {self._cell(values[0]) or '-'}"
 
     def _table(self, section: Section) -> str:
         columns = shown_columns(section.columns, section.rows, section.lines_title)

@@ -24,11 +24,11 @@ STYLE: Final = """
 body{margin:0 auto;padding:2rem 1.5rem 4rem;max-width:76rem;background:var(--paper);
 color:var(--ink);font:15px/1.55 system-ui,-apple-system,"Segoe UI",sans-serif;
 overflow-wrap:break-word}
-code,pre,.mono,td{overflow-wrap:anywhere}tbody:first-child td:first-child{overflow-wrap:break-word}
+code,pre,.mono{overflow-wrap:anywhere}td,td code{overflow-wrap:break-word}
 h1{font-size:1.6rem;line-height:1.25;margin:0 0 .2rem}
 h2{font-size:1.1rem;margin:2.2rem 0 .6rem}h1 small,h2 small{font-weight:400;color:var(--soft)}
 h2 small{margin-left:.5rem}h2.bad{color:var(--gone)}
-p{margin:.3rem 0}.soft{color:var(--soft)}
+p{margin:.3rem 0}ul{margin:.3rem 0;padding-left:1.2rem}li{margin:.2rem 0}.soft{color:var(--soft)}
 .sum{font-size:1.05rem;margin:1.2rem 0;padding:.8rem 1.1rem;background:var(--wash);
 border:1px solid var(--line);border-left:4px solid var(--link);border-radius:8px}
 .sum p:first-child{font-weight:600}.sum.alarm p:first-child{color:var(--gone)}
@@ -38,6 +38,8 @@ table{border-collapse:collapse;width:100%}
 th{text-align:left;font-weight:600;color:var(--soft);font-size:.85rem}
 th,td{padding:.4rem .9rem .4rem 0;border-bottom:1px solid var(--line);vertical-align:top}
 td:last-child,th:last-child{padding-right:0}
+td.t{white-space:nowrap}td.name{color:var(--soft);white-space:nowrap}
+.facts td.name{width:12rem}section+section>.wide:first-child{margin-top:1.8rem}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 tbody.with>tr:first-child>td{border-bottom:0;padding-bottom:.1rem}
 td details{margin:0 0 .3rem}td div+details{margin-top:.1rem}
@@ -86,7 +88,8 @@ table.cards>thead{display:none}table.cards,table.cards>tbody,table.cards>tbody>t
 table.cards>tbody>tr>td{display:block;width:100%;border:0;padding:0;text-align:left}
 table.cards>tbody{border:1px solid var(--line);border-radius:8px;padding:.5rem .8rem;
 margin:0 0 .6rem}
-table.cards>tbody>tr>td.n{white-space:normal}
+table.cards>tbody>tr>td.n{white-space:normal}td,td code{overflow-wrap:anywhere}
+td.t,td.name{white-space:normal}
 table.cards>tbody>tr>td:empty{display:none}
 table.cards>tbody>tr>td[data-label]:not([data-label=""])::before{content:attr(data-label)": ";
 color:var(--soft);font-size:.85rem}}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -17,6 +18,8 @@ PAGES: Final = ("markdown", "html")
 """The formats of a reply besides those of every command."""
 
 _INDENT: Final = 2
+_NUMBER: Final = re.compile(r"[+−-]?\$?[\d,]{1,12}(\.\d+)?%?")
+"""An amount, a count or a share; more digits are an identifier, such as a hash."""
 
 
 def render_reply(
@@ -110,12 +113,19 @@ def _format_value(value: object) -> str:
 
 
 def render_page(title: str, sections: Sequence[Section], output: str) -> str:
-    """Return sections as one of ``PAGES``."""
+    """Return sections as one of ``PAGES``.
+
+    The first one is what the page begins with if it has no other title than the page.
+    """
+    sections = list(_with_lead(title, sections))
     match output:
         case "html":
-            from reconciler.render.html import render_section
-            from reconciler.render.page import el, page
+            from reconciler.render.html import render_lead, render_section
+            from reconciler.render.page import el, page, report_page
 
+            if sections and sections[0].is_lead:
+                body = map(render_section, sections[1:])
+                return report_page(title, "", render_lead(sections[0]), *body)
             return page(title, el("h1", title), *map(render_section, sections))
         case "markdown":
             from reconciler.render.markdown import MarkdownSections, SectionLimits
@@ -126,6 +136,17 @@ def render_page(title: str, sections: Sequence[Section], output: str) -> str:
     raise ValueError(output)
 
 
+def _with_lead(title: str, sections: Iterable[Section]) -> Iterator[Section]:
+    """Yield the sections, the first one without the title that the page has already."""
+    for number, section in enumerate(sections):
+        if number or section.title != title or not section.is_plain_list:
+            yield section
+            continue
+        note = section.note[:1].upper() + section.note[1:]
+        texts = (note, *(text_of(row.cells[0]) for row in section.rows))
+        yield text_section(section.key, "", filter(None, texts))
+
+
 def table_section(
     key: str,
     header: Sequence[str],
@@ -134,11 +155,20 @@ def table_section(
     title: str = "",
     end: str = "",
 ) -> Section:
-    """Return a table of texts as a section, with a line below it in ``end``."""
+    """Return a table of texts as a section, with a line below it in ``end``.
+
+    A column with nothing but amounts, counts and shares is numeric.
+    """
     cells = (SectionRow(cells=tuple(map(Text, row))) for row in rows)
-    return Section(
-        key=key, title=title, columns=tuple(map(Column, header)), rows=tuple(cells), end=end
+    columns = (
+        Column(head, numeric=_is_numeric([row[place] for row in rows]))
+        for place, head in enumerate(header)
     )
+    return Section(key=key, title=title, columns=tuple(columns), rows=tuple(cells), end=end)
+
+
+def _is_numeric(texts: Sequence[str]) -> bool:
+    return any(texts) and all(not text or _NUMBER.fullmatch(text) for text in texts)
 
 
 def text_section(key: str, title: str, texts: Iterable[str], note: str = "") -> Section:
@@ -169,15 +199,9 @@ def _section_text(section: Section, *, colour: bool) -> str:
     if isinstance(section.figure, Verbatim):
         lines = escape_invisible(section.figure.text).split("\n")
         end = "".join(f"{' ' * indent}{line}\n" for line in lines) + end
-    if _is_list(section):
+    if section.is_list:
         return f"{title}{_list_text(section.rows, indent)}{end}"
     return f"{title}{_columns_text(section, indent, colour=colour)}{end}"
-
-
-def _is_list(section: Section) -> bool:
-    """Return whether a section has one column, which has no title."""
-    has_titles = any(column.title for column in section.columns)
-    return not has_titles and all(len(row.cells) == 1 for row in section.rows)
 
 
 def _columns_text(section: Section, indent: int, *, colour: bool) -> str:
@@ -188,7 +212,8 @@ def _columns_text(section: Section, indent: int, *, colour: bool) -> str:
     ]
     if any(heads):
         rows, tones = [heads, *rows], ["", *tones]
-    return columns(rows, indent=indent, tones=tones if colour else ())
+    align = "".join(">" if column.numeric else "<" for column in section.columns)
+    return columns(rows, indent=indent, tones=tones if colour else (), align=align)
 
 
 def _list_text(rows: Iterable[SectionRow], indent: int) -> str:

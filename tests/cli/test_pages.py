@@ -62,6 +62,11 @@ def names(*paths: str) -> Facts:
     return lambda reply: [fact for path in paths for fact in found(reply, path.split("."))]
 
 
+def name_and_verdict(reply: Reply) -> list[object]:
+    """Return what an explanation is about, and its verdict, with which the page begins."""
+    return [reply["about"]["name"], reply["verdict"][1:]]
+
+
 def keys(path: str) -> Facts:
     """Return the keys of a mapping."""
     return lambda reply: [key for mapping in names(path)(reply) for key in dict(mapping)]  # type: ignore[call-overload]
@@ -85,7 +90,7 @@ RECORDED: Final = (
     Case(("history", "--by-command"), names("items.spec.reason", "items.spec.targets")),
     Case(("report",), names("fleet", "blockers.message")),
     Case(("explain", "pod", "ml/train-0"), names("about.name", "plan.digest", "reasons.message")),
-    Case(("explain", "node", "ip-web-old2.internal"), names("about.name", "verdict")),
+    Case(("explain", "node", "ip-web-old2.internal"), name_and_verdict),
     Case(("state", "check"), names("findings.message")),
 )
 DESIRED: Final = (
@@ -102,7 +107,7 @@ DESIRED: Final = (
         ],
     ),
     Case(("advise", *NOW, "--candidates", "5"), names("fleet", "refused.id")),
-    Case(("explain", "nodepool", "general", *NOW), names("about.name", "verdict")),
+    Case(("explain", "nodepool", "general", *NOW), name_and_verdict),
     Case(("overlays", *NOW), names("items.metadata.name", "items.spec.priceAdjustment")),
     Case(("trace", "summary", TRACE), names("pods", "classes")),
 )

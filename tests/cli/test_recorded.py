@@ -148,7 +148,7 @@ def test_the_schema_of_a_reply_has_the_fields_of_its_type(
         (["get", "nodeclaims"], "web-old1"),
         (["get", "commands"], "drifted-1"),
         (["history"], "launch"),
-        (["history", "--by-operation"], "OUTCOME"),
+        (["history", "--by-operation"], "outcome"),
         (["describe", "nodeclaim", "web-old1"], "Allocatable"),
         (["describe", "nodepool", "web"], "Spec"),
         (["describe", "command", "drifted-1"], "Operations, newest first"),

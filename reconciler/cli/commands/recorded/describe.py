@@ -17,6 +17,7 @@ from reconciler.assembly.inputs.request import StateRequest
 from reconciler.cli.parser import inputs
 from reconciler.model.text.quoting import quote_value
 from reconciler.options import add_options, argument, part
+from reconciler.render.listing import kind_words
 
 KINDS: Final = ("nodeclaim", "node", "nodepool", "plan", "command")
 
@@ -62,7 +63,7 @@ def run(request: DescribeRequest) -> int:
         reply = replace(resource, operations=operations)
         # the value of a plan is its body, of which only the other formats have sections
         sections = [] if kind == "plan" else describe(recorded, kind, name)
-        title = f"{kind} {name}"
+        title = f"{kind_words(kind)} {name}"
         sys.stdout.write(render_reply(reply, sections, output, title=title))
     return exitcode.DONE
 

@@ -14,7 +14,13 @@ from reconciler.assembly.inputs.request import StateRequest
 from reconciler.cli.parser import inputs
 from reconciler.notifications.stream import has_colour
 from reconciler.options import add_options, argument, part
-from reconciler.render.listing import KubernetesList, Listing, format_table
+from reconciler.render.listing import (
+    KubernetesList,
+    Listing,
+    format_table,
+    heading_words,
+    kind_words,
+)
 
 KINDS: Final = ("nodeclaims", "nodes", "nodepools", "plans", "actions", "commands")
 
@@ -92,13 +98,13 @@ def _view(request: GetRequest) -> watching.View:
         return watching.View("", resources, note)
     verb = "KIND" if kind == "actions" else ""
     is_wide, colour = request.output == "wide", has_colour(sys.stdout)
-    header = (*listing.header, *listing.wide_header)
+    header = [heading_words(head) for head in (*listing.header, *listing.wide_header)]
     rows = [(*item.cells, *item.wide) for item in listing.items]
     page = render_reply(
         KubernetesList(resources),
         [table_section(kind, header, rows)],
         request.output,
-        title=f"{kind} of {recorded.fleet}",
+        title=f"{kind_words(kind)} of {recorded.fleet}",
         text=format_table(listing, wide=is_wide, verb=verb, colour=colour),
     )
     return watching.View(page, resources)

@@ -70,14 +70,12 @@ def _report(request: ReportRequest) -> FleetReport:
 
 def _render(report: FleetReport, output: str) -> str:
     from reconciler.inspection import weekly
+    from reconciler.render.reply import PAGES, render_page
 
-    match output:
-        case "text":
-            return weekly.render_text(report)
-        case "markdown":
-            return weekly.render_markdown(report)
-        case "html":
-            return weekly.render_html(report)
+    if output == "text":
+        return weekly.render_text(report)
+    if output in PAGES:
+        return render_page(weekly.title_of(report), weekly.sections_of(report), output)
     import msgspec
 
     return format_document(msgspec.to_builtins(report), output)

@@ -150,7 +150,7 @@ def _view(request: TopRequest) -> watching.View:
     """Return the fleet in the output format."""
     from reconciler.inspection import nodetable
     from reconciler.inspection.costs import to_csv
-    from reconciler.render.reply import render_reply, table_section
+    from reconciler.render.reply import render_reply
 
     with records.open_recorded(request.fleet) as recorded:
         if request.cost_by is not None:
@@ -160,10 +160,10 @@ def _view(request: TopRequest) -> watching.View:
         reply = _reply(recorded, rows)
         if request.output == "text":
             return watching.View(_render_text(recorded, rows, request), reply)
-    header, *cells = _cells_of_nodes(reply)
-    if request.output == "csv":
-        return watching.View(to_csv([header, *cells]), reply)
-    sections, title = [table_section("nodes", header, cells)], f"Nodes of {reply.fleet}"
+        if request.output == "csv":
+            return watching.View(to_csv(_cells_of_nodes(reply)), reply)
+        sections = nodetable.node_sections(recorded, rows)
+    title = f"Nodes of {reply.fleet}"
     return watching.View(render_reply(reply, sections, request.output, title=title), reply)
 
 
