@@ -123,9 +123,9 @@ def _facts(rows: Sequence[SectionRow]) -> Markup:
             el("td", text_of(name).removesuffix(":"), cls="name"),
             el("td", _cell(value) or "-"),
         )
-        for name, value in (row.cells for row in rows)
+        for name, value in (row.cells for row in rows[:ROWS_MAX])
     )
-    return el("div", el("table", *lines, cls="facts"), cls="wide")
+    return join_markup(el("div", el("table", *lines, cls="facts"), cls="wide"), _rest(rows))
 
 
 def _list(rows: Sequence[SectionRow]) -> Markup:
