@@ -54,3 +54,36 @@ def test_a_replacement_is_cheaper_than_each_node_whose_type_it_could_have(
     (command,) = decisions.commands
     assert sorted(command.nodes) == ["n1", "n2"]
     assert [kind.name for kind in command.replacements[0].types] == ["small"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "removed"),
+    [(AS_KARPENTER, ["n1", "n2"]), (Settings(), ["n2"])],
+    ids=["as Karpenter", "default"],
+)
+def test_a_node_whose_type_costs_too_much_elsewhere_is_kept_only_by_default(
+    settings: Settings, removed: list[str]
+) -> None:
+    """Karpenter no longer compares the price of a type that it has excluded for its price."""
+    catalog = a_catalog(
+        [
+            _kind("medium", "4", {"zone-a": 0.4, "zone-b": 0.9}),
+            _kind("even", "4", {"zone-a": 0.45, "zone-b": 0.45}),
+            _kind("small", "2", {"zone-a": 0.1}),
+        ]
+    )
+    nodes = [a_node("n1", "medium"), a_node("n2", "small")]
+
+    decisions = decided(
+        *nodes, a_pod("p1", "n1", "2.5"), a_pod("p2", "n2", "1"), catalog=catalog, settings=settings
+    )
+
+    assert [sorted(command.nodes) for command in decisions.commands] == [removed]
+
+
+def _kind(name: str, cpu: str, price_by_zone: dict[str, float]) -> dict[str, object]:
+    offerings = [
+        {"zone": zone, "capacityType": "on-demand", "price": price}
+        for zone, price in price_by_zone.items()
+    ]
+    return {"name": name, "capacity": {"cpu": cpu, "pods": "10"}, "offerings": offerings}

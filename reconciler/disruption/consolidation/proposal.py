@@ -50,7 +50,8 @@ NOT_CHEAPER: Final = CandidateRefusal(BlockCode.NOT_CHEAPER, "Can't replace with
 class Proposal:
     """Nodes that may be removed together, with their replacements and the placement of their pods.
 
-    ``fitting`` are the names of all types that the replacement could have, ignoring the price.
+    ``fitting`` are the names of all types that the replacement could have, ignoring the price;
+    where Karpenter's rules decide, those that cost less than the nodes.
     """
 
     candidates: tuple[Candidate, ...]
@@ -160,15 +161,15 @@ def _simulate_removal(
         return CandidateRefusal(BlockCode.SEVERAL_REPLACEMENTS, text)
     price = sum(candidate.price for candidate in candidates)
     claim = claims[0]
-    if all(candidate.is_spot for candidate in candidates) and may_be_spot(claim):
-        narrowed = restrict_to_cheaper_spot(claim, price, work, single=len(candidates) == 1)
+    spot_for_spot = all(candidate.is_spot for candidate in candidates) and may_be_spot(claim)
+    if spot_for_spot:
+        cheaper = restrict_to_cheaper_spot(claim, price, work, single=len(candidates) == 1)
     else:
-        narrowed = filter_by_price(claim, price)
-        if isinstance(narrowed, PlannedClaim):
-            narrowed = pin_capacity_type(narrowed)
-    if isinstance(narrowed, CandidateRefusal):
-        return narrowed
-    fitting = frozenset(kind.name for kind in claim.types)
+        cheaper = filter_by_price(claim, price)
+    if isinstance(cheaper, CandidateRefusal):
+        return cheaper
+    fitting = frozenset(kind.name for kind in (cheaper if work.starts_one_command else claim).types)
+    narrowed = cheaper if spot_for_spot else pin_capacity_type(cheaper)
     return Proposal(tuple(candidates), outcome.placement, (narrowed,), fitting)
 
 
