@@ -15,7 +15,7 @@ from reconciler.assembly.inputs.fixing import replace_file
 from reconciler.desired.fleet import SourceFile
 from reconciler.initialization.writing import NewFile, write_new_files
 from reconciler.model.errors import ReconcilerError, UsageError
-from reconciler.model.text.money import format_dollars
+from reconciler.model.text.money import format_percent_change, format_whole_dollars
 from reconciler.model.text.nearest import did_you_mean
 from reconciler.model.text.times import format_time
 from reconciler.model.text.visible import one_line
@@ -131,15 +131,16 @@ def commit_message(report: AdviceReport, proposal: Advice) -> str:
     """Return the commit message, with the reasons for the proposal."""
     titles = {each.id: each.title for each in report.advice}
     before = report.base.per_month
-    after = round(before, 2) + round(proposal.per_month, 2)  # which the amounts shown add up to
+    after = round(before) + round(proposal.per_month)  # which the amounts shown add up to
+    percent = format_percent_change(proposal.percent, 1)
     now, then = report.base.exposure, proposal.exposure
     lines = [
         proposal.title
         if len(proposal.parts) == 1
-        else f"Save {format_dollars(-proposal.per_month)} a month",
+        else f"Save {format_whole_dollars(-proposal.per_month)}/month",
         "",
-        f"In steady state the fleet costs {format_dollars(after)} a month",
-        f"with this change, {format_dollars(before)} without it ({proposal.percent:+.1f}%).",
+        f"In steady state the fleet costs {format_whole_dollars(after)}/month",
+        f"with this change, {format_whole_dollars(before)}/month without it ({percent}).",
     ]
     if len(proposal.parts) > 1:
         lines += ["", *(f"- {titles.get(part, part)}" for part in proposal.parts)]
@@ -152,7 +153,7 @@ def commit_message(report: AdviceReport, proposal: Advice) -> str:
     if proposal.backtest is not None:
         backtest = proposal.backtest
         lines.append(
-            f"Backtest: {format_dollars(backtest.per_month, signed=True)} a month; p99 waiting "
+            f"Backtest: {format_whole_dollars(backtest.per_month, signed=True)}/month; p99 waiting "
             f"{backtest.base.waiting_seconds.p99:g} s before, "
             f"{backtest.head.waiting_seconds.p99:g} s after."
         )

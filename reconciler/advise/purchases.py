@@ -69,7 +69,7 @@ def _commitment_advice(purchase: Purchase, rank: int, hours: float) -> Commitmen
 
 
 def _title(purchase: Purchase) -> str:
-    amount = f"${purchase.commitment:.4f} an hour"
+    amount = f"${purchase.commitment:.4f}/hour"
     match purchase.kind:
         case PurchaseKind.COMPUTE_PLAN:
             return f"Buy a compute savings plan of {amount}"

@@ -18,7 +18,7 @@ from reconciler.advise.result import (
 )
 from reconciler.model.grouping import group_pairs
 from reconciler.model.text.counting import format_count
-from reconciler.model.text.money import format_dollars, format_percent_change
+from reconciler.model.text.money import format_percent_change, format_whole_dollars
 from reconciler.plan.render.spans import range_phrase
 from reconciler.render.cells import Section, Verbatim
 from reconciler.render.layout import table, wrap
@@ -87,7 +87,7 @@ def _head(report: AdviceReport) -> Iterator[str]:
     """Yield the present fleet, the limits, and how savings were found."""
     base = report.base
     state = "in steady state" if base.is_at_rest else "when the search reached its work limit"
-    month = f"{format_dollars(base.per_month)} a month"
+    month = f"{format_whole_dollars(base.per_month)}/month"
     yield f"Fleet {report.fleet} {state}: {range_phrase(base.range)}, {month}"
     limits = _limits(report)
     if limits:
@@ -140,11 +140,11 @@ def _row(advice: Advice) -> list[str]:
 
 
 def _format_amount(amount: float) -> str:
-    return format_dollars(amount, signed=True)
+    return format_whole_dollars(amount, signed=True)
 
 
 def _format_monthly(amount: float) -> str:
-    return f"{_format_amount(amount)} a month"
+    return f"{_format_amount(amount)}/month"
 
 
 def _limits(report: AdviceReport) -> str:

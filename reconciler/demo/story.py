@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.demo.stage import FLEET, START, DemoStage, duplicate_launches
 from reconciler.model.karpenter.labels import INSTANCE_TYPE
 from reconciler.model.text.counting import format_count
-from reconciler.model.text.money import format_dollars, format_monthly
+from reconciler.model.text.money import format_cost
 from reconciler.render.layout import table
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _roll_out(stage: DemoStage, narrator: Narrator) -> None:
     most, least = stage.reporter.most_disrupted["web"], stage.reporter.least_ready["web"]
     narrator.paragraph(
         f"At most {format_count(most, 'node')} drained at a time, and at least {least} stayed "
-        f"ready. The fleet now costs {format_dollars(result.plan.cost.after)}/hour."
+        f"ready. The fleet now costs {format_cost(result.plan.cost.after)}."
     )
 
 
@@ -167,7 +167,7 @@ def _result(stage: DemoStage, narrator: Narrator, last: Pass, folder: str | None
     rows = [
         ("fleet", "converged" if last.is_quiet else "not converged"),
         ("nodes", f"{len(claims)}: {types}"),
-        ("cost", f"{format_dollars(cost)}/hour, {format_monthly(cost)}/month"),
+        ("cost", format_cost(cost)),
         ("journal", f"{format_count(len(entries), 'operation')}, {doubts} with unknown outcome"),
         ("operations", verbs),
         (

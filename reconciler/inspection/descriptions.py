@@ -12,7 +12,7 @@ from reconciler.inspection.operations import HEADER, operation_resource, operati
 from reconciler.inspection.resources import RecordedResource, phase_of
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.model.text.money import format_dollars
+from reconciler.model.text.money import format_cost
 from reconciler.plan.explain.reasons import explain_node
 from reconciler.plan.render.wording import format_reason
 from reconciler.ports.journal import JournalEntry
@@ -165,7 +165,7 @@ def _describe_node_pool(recorded: RecordedFleet, name: str) -> Iterator[Section]
 
 def _describe_command(recorded: RecordedFleet, name: str) -> Iterator[Section]:
     command = next(c for c in recorded.state.history.commands() if c.id == name)
-    savings = "" if command.savings is None else f"{format_dollars(command.savings)}/hour"
+    savings = "" if command.savings is None else format_cost(command.savings)
     yield _facts(
         [
             ("Command", command.id),

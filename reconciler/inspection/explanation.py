@@ -10,7 +10,7 @@ import msgspec
 
 from reconciler.model.grouping import group_by
 from reconciler.model.text.counting import format_count, format_list
-from reconciler.model.text.money import format_dollars
+from reconciler.model.text.money import format_dollars, format_rate
 from reconciler.plan.render.wording import format_price_source
 from reconciler.render.cells import Column, Line, Section, SectionRow, Text
 from reconciler.render.listing import age, clock_time
@@ -165,9 +165,9 @@ def _format_effect(cost: ConstraintCost) -> str:
     if cost.placed:
         parts.append(f"schedules {format_count(cost.placed, 'more pod')}")
     if cost.saves > 0:
-        parts.append(f"saves {format_dollars(cost.saves)}/hour")
+        parts.append(f"saves {format_rate(cost.saves)}")
     elif cost.saves < 0:
-        parts.append(f"costs {format_dollars(-cost.saves)}/hour")
+        parts.append(f"costs {format_rate(-cost.saves)}")
     if cost.nodes > 0:
         parts.append(f"{format_count(cost.nodes, 'node')} fewer")
     return ", ".join(parts) or "no effect"

@@ -14,7 +14,7 @@ from reconciler.inspection.views import usage_of
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.text.counting import format_count
-from reconciler.model.text.money import format_hourly, format_monthly
+from reconciler.model.text.money import format_cost
 from reconciler.ports.cluster import NodeUsage
 from reconciler.render.cells import Section
 from reconciler.render.listing import age, heading_words
@@ -93,8 +93,7 @@ def headline(fleet: str, rows: Sequence[NodeRow]) -> str:
         f"{fleet}: {format_count(len(rows), 'node')}" + (f" ({', '.join(phases)})" if rows else ""),
         *(f"{number} {kind}" for kind, number in sorted(kinds.items())),
         format_count(sum(row.pods for row in rows), "pod"),
-        f"${format_hourly(per_hour)}/hour",
-        f"{format_monthly(per_hour)}/month",
+        format_cost(per_hour),
         f"{format_count(unpriced, 'node')} without a known price" if unpriced else "",
     ]
     return ", ".join(filter(None, parts))

@@ -14,7 +14,7 @@ from reconciler.model.errors import UnreadableError
 from reconciler.model.grouping import group_by
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.identifiers import name_revision
-from reconciler.model.text.money import format_dollars, format_forgone_savings
+from reconciler.model.text.money import format_cost, format_forgone_savings
 from reconciler.model.text.times import format_time, timestamp
 from reconciler.plan.render.wording import format_age
 from reconciler.render.cells import Column, Section, SectionRow, Text
@@ -112,7 +112,7 @@ def _plan_facts(plan: PlanTotals | None) -> Iterator[tuple[str, str]]:
     left = [format_count(number, noun) for number, noun in counts if number]
     if left:
         yield "Remaining:", ", ".join(left)
-    yield "Projected cost:", f"{format_dollars(plan.cost.after)}/hour"
+    yield "Projected cost:", format_cost(plan.cost.after)
 
 
 def _node_pools(status: Status) -> Section:

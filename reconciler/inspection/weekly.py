@@ -7,7 +7,7 @@ from typing import Final
 
 from reconciler.model.duration import format_duration
 from reconciler.model.text.counting import format_count, format_list
-from reconciler.model.text.money import format_dollars, format_whole_dollars
+from reconciler.model.text.money import format_spent, format_whole_dollars
 from reconciler.model.text.times import format_time
 from reconciler.notifications.weekly import FleetReport, ReportedBlocker, RuleOutcome
 from reconciler.plan.render.wording import blocker_title
@@ -61,8 +61,8 @@ def _costs(report: FleetReport) -> Iterator[tuple[str, str]]:
     else:
         late = report.known_since > report.since
         known = f", since {format_time(report.known_since)}" if late else ""
-        daily = format_dollars(report.per_day)
-        yield "Spent", f"{format_dollars(report.spent)} ({daily} a day{known})"
+        daily = format_spent(report.per_day)
+        yield "Spent", f"{format_spent(report.spent)} ({daily}/day{known})"
         if report.unobserved:
             yield "Unknown", _unknown_times(report)
     if report.forecast is not None:
@@ -71,9 +71,9 @@ def _costs(report: FleetReport) -> Iterator[tuple[str, str]]:
         at = "the present cost"
         if last is not None:
             at = f"the cost of {format_time(last)}, the last pass"
-        yield "Forecast", f"{format_whole_dollars(now)} a month at {at}"
+        yield "Forecast", f"{format_whole_dollars(now)}/month at {at}"
         if round(now) != round(then):
-            yield "Planned", f"{format_whole_dollars(then)} a month once the newest plan is applied"
+            yield "Planned", f"{format_whole_dollars(then)}/month once the newest plan is applied"
     if report.unpriced:
         nodes = format_count(report.unpriced, "node")
         yield "Not included", f"{nodes} without a known price"

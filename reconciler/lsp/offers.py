@@ -40,9 +40,7 @@ class TypeSelection(NamedTuple):
         if not self.cheapest:
             return text
         kind = "" if self.capacity_type != SPOT else " spot"
-        price = f"{format_monthly(self.price)} a month" + (
-            " (estimate)" if self.is_estimate else ""
-        )
+        price = f"{format_monthly(self.price)}/month" + (" (estimate)" if self.is_estimate else "")
         return f"{text}, cheapest {self.cheapest}{kind} {price}"
 
 

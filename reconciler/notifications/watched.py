@@ -122,7 +122,7 @@ class WatchNotices:
         sentences = list(self._week_report(since))
         if self._per_hour is not None:
             cost = format_monthly(self._per_hour)
-            sentences.append(f"The fleet costs {cost} a month now")
+            sentences.append(f"The fleet costs {cost}/month now")
         text = " ".join(f"{sentence.rstrip('.')}." for sentence in sentences)
         return self._notice(NoticeKind.WEEKLY_SAVINGS, now, "Weekly report", text, "week")
 

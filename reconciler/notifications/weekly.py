@@ -20,7 +20,7 @@ from reconciler.model.decision.waiting import Blocker
 from reconciler.model.decode import decode_json
 from reconciler.model.duration import format_duration
 from reconciler.model.text.counting import format_count, format_list
-from reconciler.model.text.money import format_dollars, format_monthly, format_whole_dollars
+from reconciler.model.text.money import format_monthly, format_spent, format_whole_dollars
 from reconciler.model.text.times import format_date, format_time
 from reconciler.plan.render.wording import blocker_title
 from reconciler.plan.value.plan import Plan
@@ -274,15 +274,15 @@ def _sentences(report: FleetReport) -> Iterator[str]:
     if report.spent is None:
         yield f"Since {since}, no cost is recorded"
     else:
-        daily = format_dollars(report.per_day)
-        yield f"Since {since}, the fleet has cost {format_dollars(report.spent)} ({daily} a day)"
+        daily = format_spent(report.per_day)
+        yield f"Since {since}, the fleet has cost {format_spent(report.spent)} ({daily}/day)"
         if report.unobserved:
             unknown = format_duration(report.unknown)
             yield f"What it cost in {unknown} without a pass is unknown and not included"
     for rule in report.rules:
         commands, nodes = format_count(rule.commands, "command"), format_count(rule.nodes, "node")
         saved = rule.saved_per_month
-        effect = "" if saved is None else f" and {_effect(saved)} a month"
+        effect = "" if saved is None else f" and {_effect(saved)}"
         yield f"{rule.reason}: {commands} removed or replaced {nodes}{effect}"
     if report.rolled_back:
         were = "was" if report.rolled_back == 1 else "were"
@@ -297,15 +297,15 @@ def _sentences(report: FleetReport) -> Iterator[str]:
 
 def _effect(saved: float) -> str:
     if saved < 0:
-        return f"cost {format_whole_dollars(-saved)} more"
-    return f"saved {format_whole_dollars(saved)}"
+        return f"cost {format_whole_dollars(-saved)}/month more"
+    return f"saved {format_whole_dollars(saved)}/month"
 
 
 def _forecast_sentence(found: Forecast, last: datetime | None) -> str:
     now, then = (
         format_monthly(v / HOURS_A_MONTH) for v in (found.per_month, found.planned_per_month)
     )
-    later = f", and {then} once its plan is applied" if now != then else ""
+    later = f", and {then}/month once its plan is applied" if now != then else ""
     if last is not None:
-        return f"At the last pass, {format_time(last)}, the fleet cost {now} a month{later}"
-    return f"The fleet costs {now} a month now{later}"
+        return f"At the last pass, {format_time(last)}, the fleet cost {now}/month{later}"
+    return f"The fleet costs {now}/month now{later}"

@@ -7,7 +7,12 @@ from datetime import datetime
 from typing import Final
 
 from reconciler.model.text.counting import format_count
-from reconciler.model.text.money import format_dollars
+from reconciler.model.text.money import (
+    format_cost_change,
+    format_dollars,
+    format_rate,
+    format_spent,
+)
 from reconciler.model.text.times import format_time
 from reconciler.render.cells import (
     Bar,
@@ -37,7 +42,6 @@ from reconciler.simulate.driver import Sample
 from reconciler.simulate.eventlog import RulePeriod
 from reconciler.simulate.report import Life, Report
 from reconciler.simulate.timeline import (
-    hourly_price,
     merge_sentence,
     outcome_of,
     range_lines,
@@ -78,12 +82,11 @@ def _period(report: Report) -> str:
 def _sum(report: Report) -> list[str]:
     """Return the outcome and the cost in sentences."""
     cost = report.cost
-    before, after = hourly_price(cost.before), hourly_price(cost.after)
-    money = f"{before} → {after}; peak {hourly_price(cost.peak)}"
+    money = f"{format_cost_change(cost.before, cost.after)}; peak {format_rate(cost.peak)}"
     return [
         outcome_of(report),
         *range_lines(report),
-        f"{money}; spent {format_dollars(cost.spent)}",
+        f"{money}; spent {format_spent(cost.spent)}",
     ]
 
 
@@ -130,7 +133,7 @@ def cost_curve(samples: Sequence[Sample], begin: datetime, end: datetime, before
         cls="fill",
         viewBox=f"0 0 {WIDTH} {_HEIGHT}",
         role="img",
-        aria_label=f"cost over time, from {hourly_price(before)}, at most {hourly_price(highest)}",
+        aria_label=f"cost over time, from {format_rate(before)}, at most {format_rate(highest)}",
     )
     return el("div", drawing, cls="wide", tabindex=0)
 
@@ -211,7 +214,7 @@ def _node_lane(life: Life, begin: datetime, end: datetime, hues: dict[str, int])
     gone = life.gone_at or end
     drained_from = min(life.going_at or gone, gone)
     started = min(ready or gone, drained_from)
-    price = "price unknown" if life.price is None else f"${life.price:.4f}/hour"
+    price = "price unknown" if life.price is None else f"{format_dollars(life.price)}/hour"
     why = f"; {life.reason}" if life.reason else ""
     kind = f"{life.instance_type} {life.capacity_type} in {life.zone}"
     about = f"{life.node_claim} of {life.node_pool or '(none)'}: {kind}, {price}{why}"
@@ -261,7 +264,7 @@ def _pool_section(report: Report) -> Section:
                 Name(name) if name else Text("(none)"),
                 ValueChange(Number(pool.nodes_before), Number(pool.nodes_after)),
                 ValueChange(Dollars(pool.before), Dollars(pool.after)),
-                Text(format_dollars(pool.spent)),
+                Text(format_spent(pool.spent)),
             )
         )
         for name, pool in report.cost.by_node_pool.items()

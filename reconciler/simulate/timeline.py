@@ -11,8 +11,12 @@ from msgspec.structs import replace
 
 from reconciler.model.duration import format_duration
 from reconciler.model.text.counting import format_count, format_list
-from reconciler.model.text.money import format_dollars, hourly_difference
-from reconciler.model.text.money import format_monthly as month_of
+from reconciler.model.text.money import (
+    format_cost_change,
+    format_monthly,
+    format_rate,
+    format_spent,
+)
 from reconciler.model.text.times import format_time
 from reconciler.plan.render.spans import difference_phrase, range_phrase
 from reconciler.plan.render.wording import MessageGroup, format_pods, group_messages
@@ -264,7 +268,7 @@ def _amount_phrase(change: float) -> str:
     if not round(abs(change), 4):
         return "the same"
     comparison = "more" if change > 0 else "less"
-    return f"{hourly_price(abs(change))} {comparison} ({monthly_change(change)})"
+    return f"{format_monthly(abs(change))}/month {comparison} ({format_rate(abs(change))})"
 
 
 def _rollout_sentence(extra: float) -> str:
@@ -272,7 +276,7 @@ def _rollout_sentence(extra: float) -> str:
     if not round(abs(extra), 4):
         return "The rollout itself costs nothing."
     verb = "costs" if extra > 0 else "saves"
-    return f"The rollout itself {verb} {format_dollars(abs(extra))}."
+    return f"The rollout itself {verb} {format_spent(abs(extra))}."
 
 
 def _difference_sentence(merge: Merge, ends: FleetRange | msgspec.UnsetType) -> str:
@@ -304,34 +308,20 @@ def stuck_groups(report: Report) -> list[MessageGroup]:
 
 
 def _cost_lines(cost: Money) -> list[str]:
-    change = hourly_difference(cost.before, cost.after)
     total = (
-        f"Cost: {hourly_price(cost.before)} → {hourly_price(cost.after)} "
-        f"({hourly_price(change, signed=True)}, {monthly_change(change)}); "
-        f"peak {hourly_price(cost.peak)}; spent {format_dollars(cost.spent)}."
+        f"Cost: {format_cost_change(cost.before, cost.after)}; "
+        f"peak {format_rate(cost.peak)}; spent {format_spent(cost.spent)}."
     )
     lines = [total]
     for name, pool in cost.by_node_pool.items():
         lines.append(
             f"  {name}: {pool.nodes_before:,} → {format_count(pool.nodes_after, 'node')}, "
-            f"{hourly_price(pool.before)} → {hourly_price(pool.after)}, "
-            f"spent {format_dollars(pool.spent)}"
+            f"{format_rate(pool.before, pool.after)}, spent {format_spent(pool.spent)}"
         )
     if cost.unpriced:
         count = format_count(cost.unpriced, "instance")
         lines.append(f"  {count} without a known price not included.")
     return lines
-
-
-def hourly_price(price: float, *, signed: bool = False) -> str:
-    """Return a price with its unit: ``$0.8160/hour``."""
-    sign = "" if not round(abs(price), 4) else "−" if price < 0 else "+" if signed else ""
-    return f"{sign}${abs(price):,.4f}/hour"
-
-
-def monthly_change(price: float) -> str:
-    """Return an hourly change for a month of 730 hours: ``+$596/month``."""
-    return f"{month_of(price, signed=True)}/month"
 
 
 def format_span(length: timedelta) -> str:

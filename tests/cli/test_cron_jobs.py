@@ -218,7 +218,7 @@ def test_the_headline_has_one_line_about_the_worst_hour(
     text = " ".join(capsys.readouterr().out.split())
     assert (
         "Pods of CronJobs are not planned. In their worst hour of the day, from "
-        "2026-11-02 03:00 UTC (1 pod, if each runs 10 minutes): 1 node, $0.2016 an hour."
+        "2026-11-02 03:00 UTC (1 pod, if each runs 10 minutes): 1 node, $0.20/hour."
     ) in text
 
 

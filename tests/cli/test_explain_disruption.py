@@ -89,7 +89,7 @@ def _document(text: str) -> dict[str, Any]:
 def test_a_node_shows_its_replacement_and_its_budgets(explain: Explain) -> None:
     text = explain("node", "n")
     assert "Node n: to be disrupted for underutilization" in text
-    assert "cheapest replacement considered: small for $0.1000 an hour" in text
+    assert "cheapest replacement considered: small for $0.1000/hour" in text
     assert "budget of default: 1 of 1 node may be disrupted for drift, emptiness and" in text
     assert _document(explain("node", "n", "-o", "json"))["about"] == {"kind": "Node", "name": "n"}
 

@@ -395,8 +395,10 @@ def test_a_change_names_those_who_pay_for_it(plan, repository: Path, by: str | N
         assert whole == pytest.approx(change[side]["perHour"])
     if by is None:
         assert shares["groups"].keys() == {"search", "web"}
-        (line,) = [text for text in found["summary"]["text"] if text.startswith("By namespace: ")]
-        assert line.startswith("By namespace: search +$")
+        (line,) = [
+            text for text in found["summary"]["text"] if text.startswith("By namespace ($/month): ")
+        ]
+        assert line.startswith("By namespace ($/month): search +$")
         assert "Cost by namespace" in plan("-o", "markdown", "--base", "HEAD~1").out
 
 
@@ -804,7 +806,7 @@ def test_a_new_fleet_of_unknown_cost_has_what_it_may_launch(plan, repository: Pa
     line = " ".join(answer.out.split("New fleet")[1].split())
     assert line.startswith(
         "of unknown cost: no workloads and no snapshot; new NodePool general: 2 instance types, "
-        "cheapest vCPU $31.94 a month."
+        "cheapest vCPU $31.94/month."
     )
 
 

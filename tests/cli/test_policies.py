@@ -230,7 +230,7 @@ def test_policies_of_the_configuration_judge_the_plan(
 
 
 COST = {"name": "cost", "expression": "plan.atRest.perMonth <= 100.0"}
-COST_FOUND = "atRest.perMonth is $584 a month, the rule allows at most $100 a month"
+COST_FOUND = "atRest.perMonth is $584/month, the rule allows at most $100/month"
 FAMILY = {"name": "family", "expression": "plan.nodeClaims.all(c, c.launch.zone == 'z-b')"}
 
 

@@ -206,4 +206,4 @@ def test_a_plan_lists_the_nodes_that_never_become_ready_for_pods(
     assert len(found) == is_reported
     for finding in found:
         assert "n9 (startup taint cilium:NoExecute is still present)" in finding["message"]
-        assert "it costs $146 a month" in finding["message"]
+        assert "it costs $146/month" in finding["message"]

@@ -452,7 +452,7 @@ def test_the_timeline_shows_simulated_time(capsys: Capture, fleet: Path) -> None
     story = capsys.readouterr().out
     assert story.startswith("Simulation from 2026-03-02 09:00 UTC\n")
     assert re.search(r"\+00:00:00  launched +web: .*3 × m7i.large on-demand", story)
-    assert "Cost: $0.0000/hour → $0.3000/hour" in story
+    assert "Cost: +$219/month ($0 → $0.30/hour); peak $0.30/hour; spent less than $0.01." in story
 
 
 def a_pod(name: str, node: str) -> dict[str, Any]:

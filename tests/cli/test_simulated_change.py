@@ -203,7 +203,7 @@ def test_a_new_fleet_is_simulated_alone_and_divided_among_its_namespaces(
     assert {name: g["after"] > 0 for name, g in change["atRest"]["shares"]["groups"].items()} == {
         "default": True, "jobs": True,
     }  # fmt: skip
-    assert any(line.startswith("By namespace: ") for line in change["summary"]["text"])
+    assert any(line.startswith("By namespace ($/month): ") for line in change["summary"]["text"])
 
 
 def test_what_changed_workloads_request_is_priced_as_the_pods_of_the_snapshot(
@@ -228,5 +228,5 @@ def test_what_changed_workloads_request_is_priced_as_the_pods_of_the_snapshot(
         "in the snapshot now."
     )
     payers = f"default +${2 * each:.0f}, jobs +${each:.0f}"
-    assert f"By namespace, estimated from requests: {payers} a month." in lines
+    assert f"By namespace, estimated from requests ($/month): {payers}." in lines
     assert "perMonth" not in plan["summary"]  # an estimate decides no policy on cost

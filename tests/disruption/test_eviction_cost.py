@@ -1,6 +1,6 @@
 """The price of an eviction: what a consolidation saves has to be worth the pods that it moves.
 
-The node of the examples costs $0.80 an hour, and one for $0.20 is enough for its pods.
+The node of the examples costs $0.80/hour, and one for $0.20 is enough for its pods.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def at_cost(cost: float, *pods: dict[str, Any], now: Any = NOW, **node: Any) -> 
 @pytest.mark.parametrize(
     ("pods", "worth"),
     [
-        ([a_pod("p", "wide", "3")], 14.4),  # $0.60 an hour for a day
+        ([a_pod("p", "wide", "3")], 14.4),  # $0.60/hour for a day
         ([a_pod("p", "wide", "1"), a_pod("q", "wide", "2")], 7.2),
         ([a_pod("p", "wide", "3", spec={"priority": 2**25})], 7.2),  # counts as two pods
         ([a_pod("p", "wide", "3", metadata={"annotations": {DISRUPTION_COST: "134217728"}})], 7.2),
@@ -58,7 +58,7 @@ def test_the_savings_while_the_node_is_needed_decide(pods: list[Any], worth: flo
 def test_a_rejection_names_both_amounts_and_the_setting() -> None:
     text = refusal_of(at_cost(20, a_pod("p", "wide", "3")), "wide")
     assert text == (
-        "saves $0.6000 an hour, $14.40 in the 24 hours that its nodes are expected to be needed, "
+        "saves $0.6000/hour, $14.40 in the 24 hours that its nodes are expected to be needed, "
         "and moves 1 pod at $20 each (evictionCost)"
     )
 

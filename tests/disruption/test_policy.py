@@ -146,11 +146,11 @@ def test_the_budget_of_the_fleet_applies_across_pools() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"minimumSavings": 0.7}, "requires $0.7000 an hour (minimumSavings)"),
+        ({"minimumSavings": 0.7}, "requires $0.7000/hour (minimumSavings)"),
         ({"minimumSavingsPercent": 80}, "requires 80% (minimumSavingsPercent)"),
         (
             {"nodePools": {"default": {"minimumSavings": 0.7}}},
-            "requires $0.7000 an hour (nodePools.default.minimumSavings)",
+            "requires $0.7000/hour (nodePools.default.minimumSavings)",
         ),
     ],
 )
@@ -158,7 +158,7 @@ def test_a_move_below_the_minimum_savings_is_rejected(config: dict[str, Any], me
     fleet = [*a_node("wide", "huge"), a_pod("p", "wide", "3")]
     decisions = decided(*fleet, settings=configured(**config))
     assert decisions.commands == ()
-    assert "saves $0.6000 an hour (75.0%), NodePool default " in refusal_of(decisions, "wide")
+    assert "saves $0.6000/hour (75.0%), NodePool default " in refusal_of(decisions, "wide")
     assert message in refusal_of(decisions, "wide")
 
 

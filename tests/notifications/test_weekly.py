@@ -117,12 +117,12 @@ def test_a_time_without_a_pass_is_unknown_and_not_spent() -> None:
     assert report.per_day == pytest.approx(150 / (80 / 24))
     assert report.last_pass == ago(40)
     said = text_of(report)
-    assert "the fleet has cost $150.00 ($45.00 a day). What it cost in 3d16h without a pass" in said
-    assert "At the last pass, 2026-03-07 17:00 UTC, the fleet cost $730 a month" in said
+    assert "the fleet has cost $150.00 ($45.00/day). What it cost in 3d16h without a pass" in said
+    assert "At the last pass, 2026-03-07 17:00 UTC, the fleet cost $730/month" in said
     shown = render_text(report)
-    assert "$150.00 ($45.00 a day)" in shown
+    assert "$150.00 ($45.00/day)" in shown
     assert "3d16h without a pass, not included (2026-03-05 05:00 UTC to" in shown
-    assert "$730 a month at the cost of 2026-03-07 17:00 UTC, the last pass" in shown
+    assert "$730/month at the cost of 2026-03-07 17:00 UTC, the last pass" in shown
     schema = json.loads(Path(resource_path("schemas", "report.v1.json")).read_text())
     jsonschema.validate(json.loads(msgspec.json.encode(report)), schema)
 
@@ -205,6 +205,7 @@ def test_advice_names_the_most_expensive_blockers_first() -> None:
     assert len(report.advice) == 3
     assert report.forecast is not None
     assert (report.forecast.per_month, report.forecast.planned_per_month) == (1460.0, 1095.0)
-    assert "The fleet costs $1,460 a month now, and $1,095 once its plan is applied." in text_of(
-        report
+    assert (
+        "The fleet costs $1,460/month now, and $1,095/month once its plan is applied."
+        in text_of(report)
     )

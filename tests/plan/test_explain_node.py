@@ -50,14 +50,14 @@ def test_a_protected_node_names_the_owner_and_the_cost_of_its_protection() -> No
         "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "api"}],
     }
     facts = explanation_of(inputs_of(*a_node("n"), pod), "n").facts
-    assert facts[0] == "large on-demand in z-a, $0.3500 an hour; 1 pod to reschedule"
+    assert facts[0] == "large on-demand in z-a, $0.3500/hour; 1 pod to reschedule"
     assert facts[1] == "blocked: pod web/p is annotated karpenter.sh/do-not-disrupt"
     assert (
         facts[2]
         == f"to allow disruption: remove the annotation {PROTECTED} from ReplicaSet web/api"
     )
     assert facts[3].startswith("cheapest replacement considered: small for $0.05")
-    assert facts[4] == "potential savings: $219 a month"
+    assert facts[4] == "potential savings: $219/month"
 
 
 def test_a_node_whose_pods_have_changed_states_when_consolidation_considers_it() -> None:
@@ -80,7 +80,7 @@ def test_a_node_at_minimum_cost_states_what_would_have_to_change() -> None:
     for item in node:
         item["metadata"]["labels"]["karpenter.sh/capacity-type"] = "spot"
     facts = explanation_of(inputs_of(*node, a_pod("p", 500, "n")), "n").facts
-    assert "medium spot in z-a, $0.0950 an hour; 1 pod to reschedule" in facts
+    assert "medium spot in z-a, $0.0950/hour; 1 pod to reschedule" in facts
     assert any(fact.startswith("consolidation blocked: a spot node") for fact in facts)
     assert any(fact.startswith("to allow disruption: allow more") for fact in facts)
 

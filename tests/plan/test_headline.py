@@ -217,7 +217,7 @@ def test_unknown_is_not_zero() -> None:
     (line,) = summary_lines(plan)
     assert line == (
         "Cost unknown: no workloads and no snapshot; NodePool general: 348 → 12 instance types, "
-        "cheapest vCPU $9.56 → $182.50 a month."
+        "cheapest vCPU $9.56 → $182.50/month."
     )
     assert summary_of(plan).per_month is None
     assert summary_of(a_plan(at_rest=change(1, 2))).per_month == 100
@@ -244,7 +244,7 @@ def test_nodes_of_unknown_workloads_are_not_counted_beside_an_invalid_base() -> 
         (
             "create",
             (0, 12),
-            "new NodePool general: 12 instance types, cheapest vCPU $146.00 a month",
+            "new NodePool general: 12 instance types, cheapest vCPU $146.00/month",
         ),
     ],
 )

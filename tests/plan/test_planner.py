@@ -493,7 +493,7 @@ def test_dropped_preferences_are_listed_with_their_savings() -> None:
     (finding,) = (f for f in plan.diagnostics if f.code == "preferences-given-up")
     assert finding.severity == "warning"  # so that a pull request shows it unfolded
     assert finding.message == (
-        "soft preferences of 3 pods (web/web-*\xa0(3)) are dropped, which saves $0.1000 an hour"
+        "soft preferences of 3 pods (web/web-*\xa0(3)) are dropped, which saves $0.1000/hour"
     )
     assert [p.given_up for p in plan.placements] == [p.relaxed for p in plan.placements]
     usual = plan_of(inputs([a_class(), a_pool()], pods))

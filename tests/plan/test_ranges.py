@@ -118,17 +118,17 @@ def test_fewer_runs_are_simulated_the_more_work_one_takes() -> None:
 def test_a_range_is_one_phrase() -> None:
     several = [FleetAtRest(nodes=n, per_hour=p) for n, p in ((5, 0.43), (7, 0.53), (6, 0.48))]
     assert range_phrase(fleet_range(several)) == (
-        "5 to 7 nodes, $0.43 to $0.53 an hour (mean $0.48, 3 runs)"
+        "5 to 7 nodes, $0.43 to $0.53/hour (mean $0.48, 3 runs)"
     )
-    assert range_phrase(fleet_range(several[:1] * 5)) == "5 nodes, $0.4300 an hour (5 runs)"
+    assert range_phrase(fleet_range(several[:1] * 5)) == "5 nodes, $0.43/hour (5 runs)"
 
 
 @pytest.mark.parametrize(
     ("runs", "phrase"),
     [
-        ([-0.1, 0.3], "−$73 to +$219 a month, mean +$73: no difference beyond chance"),
-        ([0.1, 0.3], "+$73 to +$219 a month, mean +$146"),
-        ([0.1, 0.1], "+$73 a month"),
+        ([-0.1, 0.3], "−$73 to +$219/month, mean +$73: no difference beyond chance"),
+        ([0.1, 0.3], "+$73 to +$219/month, mean +$146"),
+        ([0.1, 0.1], "+$73/month"),
         ([0.0], "no difference in cost"),
     ],
 )
@@ -137,7 +137,7 @@ def test_a_difference_is_one_phrase(runs: list[float], phrase: str) -> None:
 
 
 def test_the_mean_is_the_difference_of_the_costs_that_a_plan_shows() -> None:
-    """$1.30 → $67.50 a month is shown as $1 → $68, and so is +$67; exactly it is +$66.20."""
+    """$1.30 → $67.50/month is shown as $1 → $68, and so is +$67; exactly it is +$66.20."""
     before, after = 1.3 / 730, 67.5 / 730
     found = cost_difference([after - before - 0.01, after - before + 0.01])
     assert difference_phrase(found, after).endswith("mean +$67")

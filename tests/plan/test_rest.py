@@ -54,7 +54,7 @@ SMALL = {
         {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m7i.large"]}
     ]
 }
-"""A pool of nodes at $0.10 an hour, with room for one pod of 1500m each."""
+"""A pool of nodes at $0.10/hour, with room for one pod of 1500m each."""
 OTHER = {
     "requirements": [
         {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["c7i.large"]}

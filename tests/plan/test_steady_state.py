@@ -329,7 +329,7 @@ def test_a_node_that_waits_is_listed_with_what_is_decided_about_it_afterwards() 
         "n", "Underutilized", "consolidateAfter",
     )  # fmt: skip
     assert deferred.not_before == PLANNED_AT + timedelta(minutes=6)
-    assert deferred.message == "will be replaced by small; saves $219 a month"
+    assert deferred.message == "will be replaced by small; saves $219/month"
     assert plan.steady_state is not None
     assert plan.steady_state.nodes == 1
     assert plan.steady_state.per_hour == 0.05

@@ -62,7 +62,7 @@ def test_nodes_that_exist_only_in_a_plan_from_files_are_described_by_their_node_
 
 
 def test_the_most_expensive_constraint_costs_what_the_table_of_all_shows() -> None:
-    """The dollars of $28.40, $28.30 and $28.30 a month add up to $85: the first is shown as $29."""
+    """The dollars of $28.40, $28.30 and $28.30/month add up to $85: the first is shown as $29."""
     costs = tuple(
         GapCost(constraint=f"c{n}", owner="", price_per_hour=month / 730, change="drop it")
         for n, month in enumerate((28.4, 28.3, 28.3))

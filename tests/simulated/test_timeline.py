@@ -31,22 +31,22 @@ def merge(replaced: int, kept: int, after: float) -> Merge:
 @pytest.mark.parametrize(
     ("found", "nodes", "cost"),
     [
-        (merge(1, 0, 1.25), "1 of 1 node is replaced.", "$0.2500/hour more (+$182/month)"),
-        (merge(2, 1, 0.75), "2 of 3 nodes are replaced.", "$0.2500/hour less (−$182/month)"),
+        (merge(1, 0, 1.25), "1 of 1 node is replaced.", "$182/month more ($0.25/hour)"),
+        (merge(2, 1, 0.75), "2 of 3 nodes are replaced.", "$182/month less ($0.25/hour)"),
         (merge(0, 3, 1.0), "no node is replaced.", "the same"),
     ],
 )
 def test_a_merge_is_one_count_and_two_amounts(found: Merge, nodes: str, cost: str) -> None:
     assert merge_sentence(found, UNSET) == (
-        f"{nodes} After the rollout, the fleet costs {cost}. The rollout itself costs $0.5000."
+        f"{nodes} After the rollout, the fleet costs {cost}. The rollout itself costs $0.50."
     )
 
 
 @pytest.mark.parametrize(
     ("extra", "sentence"),
     [
-        (0.5, "The rollout itself costs $0.5000."),
-        (-0.5, "The rollout itself saves $0.5000."),
+        (0.5, "The rollout itself costs $0.50."),
+        (-0.5, "The rollout itself saves $0.50."),
         (-0.00001, "The rollout itself costs nothing."),
     ],
 )

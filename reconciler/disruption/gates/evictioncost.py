@@ -83,7 +83,7 @@ def eviction_cost_refusal(
         return None
     name, price = max(prices.items(), key=lambda row: (row[1], row[0]))
     text = (
-        f"saves ${savings:.4f} an hour, ${savings * (life / _HOUR):.2f} in the "
+        f"saves ${savings:.4f}/hour, ${savings * (life / _HOUR):.2f} in the "
         f"{_format_hours(life)} that its nodes are expected to be needed, and moves "
         f"{format_count(round(sum(number for _, number in moves)), 'pod')} at ${price:g} each "
         f"({settings.key_of(name, PoolOption.EVICTION_COST)})"

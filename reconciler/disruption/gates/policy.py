@@ -135,11 +135,11 @@ def minimum_savings_refusal(
     for pool in sorted({candidate.pool.name for candidate in candidates}):
         minimum = settings.pool(pool).minimum_savings
         share = settings.pool(pool).minimum_savings_percent
-        found = f"saves ${savings:.4f} an hour ({percent:.1f}%), NodePool {pool} requires"
+        found = f"saves ${savings:.4f}/hour ({percent:.1f}%), NodePool {pool} requires"
         if savings < minimum:
             key = settings.key_of(pool, PoolOption.MINIMUM_SAVINGS)
             return CandidateRefusal(
-                BlockCode.MINIMUM_SAVINGS, f"{found} ${minimum:.4f} an hour ({key})"
+                BlockCode.MINIMUM_SAVINGS, f"{found} ${minimum:.4f}/hour ({key})"
             )
         if percent < share:
             key = settings.key_of(pool, PoolOption.MINIMUM_SAVINGS_PERCENT)

@@ -10,6 +10,7 @@ from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.text.counting import format_count
 
 _TEN_CENTS: Final = 0.1
+_CENT: Final = 0.01
 
 
 def format_dollars(amount: float, *, signed: bool = False) -> str:
@@ -28,6 +29,23 @@ def format_rate(*amounts: float) -> str:
     is_exact = is_exact or len({round(amount, 2) for amount in amounts}) < len(amounts)
     digits = 4 if is_exact else 2
     return " → ".join(f"${a:,.{digits}f}" if round(a, 4) else "$0" for a in amounts) + "/hour"
+
+
+def format_cost(per_hour: float) -> str:
+    """Return the cost of a fleet as sentences state it: ``$596/month ($0.82/hour)``."""
+    return f"{format_monthly(per_hour)}/month ({format_rate(per_hour)})"
+
+
+def format_cost_change(before: float, after: float) -> str:
+    """Return a change of the cost of a fleet: ``+$596/month ($0 → $0.82/hour)``."""
+    if format_hourly(before) == format_hourly(after):
+        return format_cost(after)
+    return f"{format_monthly(after - before, signed=True)}/month ({format_rate(before, after)})"
+
+
+def format_spent(amount: float) -> str:
+    """Return USD that were spent, in cents: ``$12.24``, ``less than $0.01``."""
+    return "less than $0.01" if 0 < amount < _CENT / 2 else f"${amount:,.2f}"
 
 
 def format_hourly(amount: float, *, signed: bool = False) -> str:

@@ -211,7 +211,7 @@ class Inquiry:
         fact = (
             "cheapest offering that its requirements allow now: "
             f"{cheapest.instance_type} {cheapest.capacity_type} in {cheapest.zone}"
-            f" for {format_dollars(cheapest.price)} an hour"
+            f" for {format_dollars(cheapest.price)}/hour"
         )
         return replace(answer, facts=(*answer.facts, fact), offerings=(cheapest,))
 

@@ -112,7 +112,7 @@ def _format_node(node: StateNode, candidate: Candidate | None) -> str:
     capacity = f" {labels[CAPACITY_TYPE]}" if CAPACITY_TYPE in labels else ""
     price = ""
     if candidate is not None and candidate.price:
-        price = f", {format_dollars(candidate.price)} an hour"
+        price = f", {format_dollars(candidate.price)}/hour"
     pods = len(node.reschedulable)
     return f"{kind}{capacity}{where}{price}; {format_count(pods, 'pod')} to reschedule"
 
@@ -180,7 +180,7 @@ def _format_replacement(
         answer = score_proposal(answer, work)
     if isinstance(answer, Proposal):
         verb = "potential savings:" if is_rejected else "consolidation would save"
-        return [*lines, f"{verb} {format_monthly(answer.savings)} a month"], not is_rejected
+        return [*lines, f"{verb} {format_monthly(answer.savings)}/month"], not is_rejected
     if not is_rejected:
         lines.append(f"consolidation blocked: {refusal_in_words(answer.message)}")
         lines += [*_format_rules(target, work)] or [*_format_remedy(answer.code)]
@@ -198,7 +198,7 @@ def _format_rules(candidate: Candidate, work: DisruptionPass) -> Iterator[str]:
         yield f"{rule} {verb} pods of {owners} {rules.effect}"
     those = "that rule" if len(rules.constraints) == 1 else "those rules"
     saved = format_monthly(rules.proposal.savings)
-    yield f"to allow disruption: relax {those}, which would save {saved} a month"
+    yield f"to allow disruption: relax {those}, which would save {saved}/month"
 
 
 def _format_new_place(target: Candidate, work: DisruptionPass) -> Iterator[str]:
@@ -212,7 +212,7 @@ def _format_new_place(target: Candidate, work: DisruptionPass) -> Iterator[str]:
         return
     yield (
         f"cheapest replacement considered: {claims[0].types[0].name}"
-        f" for {format_dollars(expected_price(claims[0]))} an hour"
+        f" for {format_dollars(expected_price(claims[0]))}/hour"
         f" ({format_dollars(target.price)} now)"
     )
 

@@ -20,7 +20,7 @@ from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.text.counting import format_count, format_list
-from reconciler.model.text.money import format_dollars
+from reconciler.model.text.money import format_dollars, format_rate
 from reconciler.model.text.times import format_time
 from reconciler.plan.explain.answer import Decision, Explanation, Subject, decisions_of
 from reconciler.plan.render.wording import (
@@ -258,7 +258,7 @@ def _format_command(command: PlannedCommand) -> str:
     with_others = format_list(command.nodes or command.node_claims)
     after = f" once {format_list(command.replacements)} is ready" if command.replacements else ""
     saved = (
-        f", saving {format_dollars(command.savings)} an hour"
+        f", saving {format_rate(command.savings)}"
         if command.savings is not None and command.savings > 0
         else ""
     )

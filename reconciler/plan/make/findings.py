@@ -22,7 +22,7 @@ from reconciler.model.karpenter.labels import CAPACITY_TYPE, SPOT
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.settings import DecisionRules, PoolOption, Settings
 from reconciler.model.text.counting import format_count, format_list
-from reconciler.model.text.money import format_dollars, format_monthly
+from reconciler.model.text.money import format_monthly, format_rate
 from reconciler.model.text.times import format_time
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.nodes.daemons import unreadable_daemon_sets
@@ -195,7 +195,7 @@ def uninitialized_findings(facts: Facts, nodes: Iterable[OwnedNode]) -> Iterator
             code="never-initialized",
             message=f"{format_count(len(found), 'node has', 'nodes have')} not been initialized "
             f"for more than 15 minutes: {format_list(sorted(n.name for n in found))} ({cause}); "
-            f"{'it costs' if one else 'they cost'} {format_monthly(cost)} a month",
+            f"{'it costs' if one else 'they cost'} {format_monthly(cost)}/month",
             hint="correct what prevents it, or delete the nodes: they are not consolidated",
         )
 
@@ -276,9 +276,7 @@ def _dropped_preferences_finding(given_up: DroppedPreferences) -> PlanFinding:
     """Report the pods whose preferences cost too much, and the savings of dropping them."""
     pods = given_up.preferences
     whose = f"{format_count(len(pods), 'pod')} ({format_pods(pods)})"
-    saved = (
-        f", which saves {format_dollars(given_up.saving)} an hour" if given_up.saving > 0 else ""
-    )
+    saved = f", which saves {format_rate(given_up.saving)}" if given_up.saving > 0 else ""
     return PlanFinding(
         severity="warning",
         code="preferences-given-up",

@@ -11,9 +11,9 @@ from reconciler.disruption.command import ForcefulReason
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.money import (
+    format_cost_change,
     format_hourly,
     format_monthly,
-    format_rate,
     monthly_difference,
 )
 from reconciler.model.text.quoting import without_backticks
@@ -379,7 +379,7 @@ def first_pass(plan: Plan) -> str:
     rest = plan.steady_state
     endless = sum(node.reason == DRAINING for node in rest.stuck) if rest is not None else 0
     stays = f", {endless:,} cannot be drained" if endless else ""
-    price = cost_change(cost.before, cost.after)
+    price = format_cost_change(cost.before, cost.after)
     if cost.unpriced:
         price = f"{price} ({format_count(cost.unpriced, 'node')} without a price not counted)"
     if plan.is_empty:
@@ -413,11 +413,3 @@ def count_actions(plan: Plan) -> ActionCounts:
     return ActionCounts(
         kinds[ActionKind.PROVISION], kinds[ActionKind.TERMINATE], kinds[ActionKind.REBOOT]
     )
-
-
-def cost_change(before: float, after: float) -> str:
-    """Return a change of the cost in USD a month, and both sides in USD an hour."""
-    if format_hourly(before) == format_hourly(after):
-        return f"{format_monthly(after)}/month ({format_rate(after)})"
-    change = format_monthly(after - before, signed=True)
-    return f"{change}/month ({format_rate(before, after)})"

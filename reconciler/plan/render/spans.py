@@ -7,19 +7,20 @@ from reconciler.model.text.money import (
     format_dollars,
     format_hourly,
     format_monthly,
+    format_rate,
     monthly_difference,
 )
 from reconciler.plan.value.ranges import CostDifference, CostSpan, CountSpan, FleetRange
 
 
 def range_phrase(found: FleetRange) -> str:
-    """Return ``5 to 7 nodes, $0.43 to $0.53 an hour (mean $0.48, 20 runs)``."""
+    """Return ``5 to 7 nodes, $0.43 to $0.53/hour (mean $0.48, 20 runs)``."""
     return f"{fleet_phrase(found)} ({_count_phrase(found)})"
 
 
 def fleet_phrase(found: FleetRange) -> str:
-    """Return ``5 to 7 nodes, $0.43 to $0.53 an hour``."""
-    return f"{nodes_phrase(found.nodes)}, {dollars_phrase(found.per_hour)} an hour"
+    """Return ``5 to 7 nodes, $0.43 to $0.53/hour``."""
+    return f"{nodes_phrase(found.nodes)}, {dollars_phrase(found.per_hour)}/hour"
 
 
 def _count_phrase(found: FleetRange) -> str:
@@ -40,7 +41,7 @@ def nodes_phrase(span: CountSpan) -> str:
 def dollars_phrase(span: CostSpan) -> str:
     """Return ``$0.43 to $0.53``, or ``$0.48`` where all runs agree to the last digit shown."""
     if is_one_price(span):
-        return format_dollars(span.mean)
+        return format_rate(span.mean).removesuffix("/hour")
     low, high = _format_ends(span)
     return f"{low} to {high}"
 
@@ -66,9 +67,9 @@ def difference_phrase(found: CostDifference, after: float) -> str:
     if format_hourly(found.low) == format_hourly(found.high):
         if format_hourly(found.mean) == format_hourly(0):
             return "no difference in cost"
-        return f"{mean} a month"
+        return f"{mean}/month"
     span = (
-        f"{format_monthly(found.low, signed=True)} to {format_monthly(found.high, signed=True)} "
-        f"a month, mean {mean}"
+        f"{format_monthly(found.low, signed=True)} to {format_monthly(found.high, signed=True)}"
+        f"/month, mean {mean}"
     )
     return span if found.beyond_chance else f"{span}: no difference beyond chance"

@@ -11,11 +11,13 @@ from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import iso_duration
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.money import (
+    format_cost_change,
     format_dollars,
     format_hourly,
     format_monthly,
     format_monthly_parts,
     format_percent_change,
+    format_rate,
     monthly_difference,
 )
 from reconciler.model.text.quoting import without_backticks
@@ -23,7 +25,6 @@ from reconciler.model.text.times import format_time
 from reconciler.plan.render.headline import (
     CANNOT_SCHEDULE,
     ActionCounts,
-    cost_change,
     count_actions,
     deletes_every_pool,
     first_pass,
@@ -198,7 +199,7 @@ def _peak_line(plan: Plan) -> list[str]:
     each = ", if each runs 10 minutes" if peak.assumed else ""
     text = (
         f"Pods of CronJobs are not planned. In their worst hour of the day, from "
-        f"{format_time(peak.at)} ({pods}{each}): {nodes}, {format_dollars(peak.per_hour)} an hour"
+        f"{format_time(peak.at)} ({pods}{each}): {nodes}, {format_rate(peak.per_hour)}"
     )
     left = len(peak.unschedulable)
     return [f"{text}, and {format_count(left, 'pod')} cannot be scheduled." if left else f"{text}."]
@@ -312,7 +313,7 @@ def _steady_state_lines(plan: Plan) -> list[str]:
     before = sum_pools(plan.cost.by_node_pool.values()).nodes_before
     final = (
         f"Steady state: {before:,} → {format_count(steady_state.nodes, 'node')}, "
-        f"{cost_change(plan.cost.before, steady_state.per_hour)}."
+        f"{format_cost_change(plan.cost.before, steady_state.per_hour)}."
     )
     return [final, *stuck_lines(steady_state.stuck, plan.observation)]
 
@@ -333,7 +334,7 @@ def _shares_line(change: AtRest) -> list[str]:
     more = len(changes) - _PAYERS_SHOWN
     tail = f" and {more} more" if more > 0 else ""
     by = shares.by.replace("label=", "label ")
-    return [f"By {by}: {', '.join(shown)}{tail} a month."]
+    return [f"By {by} ($/month): {', '.join(shown)}{tail}."]
 
 
 def _change_lines(plan: Plan) -> list[str]:

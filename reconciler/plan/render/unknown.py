@@ -117,7 +117,7 @@ def offers_phrase(plan: Plan, offers: Mapping[str, OffersChange]) -> str:
     elif before.types != after.types:
         types = f"{before.types:,} → {types}"
     has_price = len(prices) > 1 or not before.types
-    price = f", cheapest vCPU {' → '.join(prices)} a month" if has_price and prices else ""
+    price = f", cheapest vCPU {' → '.join(prices)}/month" if has_price and prices else ""
     return f"{pool}: {types}{price}{_other_pools(offers)}"
 
 

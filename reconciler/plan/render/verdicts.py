@@ -7,7 +7,7 @@ from typing import Final
 
 from reconciler.model.decision.verdicts import ComparedValue
 from reconciler.model.text.counting import format_count
-from reconciler.model.text.money import format_dollars, format_whole_dollars
+from reconciler.model.text.money import format_rate, format_whole_dollars
 from reconciler.model.text.quoting import without_backticks
 from reconciler.model.text.times import format_time
 from reconciler.plan.value.plan import JudgedPolicy, Plan
@@ -82,9 +82,9 @@ def _format_plan_value(path: str, value: object) -> str:
         text = str(value)
         return f'"{text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"}"'
     if _A_MONTH.fullmatch(path):
-        return f"{format_whole_dollars(value)} a month"
+        return f"{format_whole_dollars(value)}/month"
     if _AN_HOUR.fullmatch(path):
-        return f"{format_dollars(value)} an hour"
+        return f"{format_rate(value)}"
     if _SHARE.fullmatch(path):
         return f"{value:.0%}"
     return f"{value:,.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else f"{value:,}"

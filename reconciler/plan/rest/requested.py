@@ -95,8 +95,8 @@ def _payers(paying: Sequence[tuple[str, float]], by: Grouping) -> PlanFinding:
     return PlanFinding(
         severity="info",
         code="cost-of-requests",
-        message=f"By {str(by).replace('label=', 'label ')}, estimated from requests: "
-        f"{', '.join(shown)}{tail} a month",
+        message=f"By {str(by).replace('label=', 'label ')}, estimated from requests ($/month): "
+        f"{', '.join(shown)}{tail}",
     )
 
 

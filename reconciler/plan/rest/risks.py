@@ -460,7 +460,7 @@ def _overlay_prices(changes: Iterable[Change], change: AtRest) -> Iterator[PlanF
         more = format_monthly(after - before, signed=True)
         is_same = more == format_monthly(0)
         at_list = "; at list prices, " + (
-            "the cost does not change" if is_same else f"the change is about {more} a month"
+            "the cost does not change" if is_same else f"the change is about {more}/month"
         )
     verb = "changes" if len(names) == 1 else "change"
     noun = "NodeOverlay" if len(names) == 1 else "NodeOverlays"

@@ -249,7 +249,7 @@ def _describe_disruption(command: Command) -> str:
     what = f"replaced by {kinds}" if kinds else "removed: its pods fit on other nodes"
     saves = ""
     if command.savings is not None:
-        saves = f"; saves {format_monthly(command.savings)} a month"
+        saves = f"; saves {format_monthly(command.savings)}/month"
     return f"will be {what}{together}{saves}"
 
 

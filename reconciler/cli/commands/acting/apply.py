@@ -24,6 +24,7 @@ from reconciler.cli.parser import inputs
 from reconciler.exitcode import DONE, FAILED
 from reconciler.model.errors import InvalidFleetError, StalePlanError, UnreadableError, UsageError
 from reconciler.model.text.counting import format_count
+from reconciler.model.text.money import format_cost
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.times import format_time
 from reconciler.notifications.log import TerminalNotifier
@@ -343,7 +344,7 @@ def render_summary(result: Pass, assembly: Assembly, started_at: datetime, outpu
 def _summary_text(reply: ApplyReply, plan: Plan) -> str:
     state = "converged" if reply.converged else "stopped; run `reconciler apply` again to continue"
     lines = [f"{reply.fleet}: {state}"]
-    lines.append(f"  {format_count(len(reply.node_claims), 'node')}, ${reply.cost:.4f}/hour")
+    lines.append(f"  {format_count(len(reply.node_claims), 'node')}, {format_cost(reply.cost)}")
     if reply.unschedulable:
         unplaced = reply.unschedulable
         shown = ", ".join(unplaced[:5]) + (" …" if len(unplaced) > 5 else "")

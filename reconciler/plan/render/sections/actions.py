@@ -11,7 +11,7 @@ from reconciler.model.decision.changes import DriftedClaim
 from reconciler.model.grouping import group_by
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.text.counting import format_count, format_list
-from reconciler.model.text.money import format_dollars
+from reconciler.model.text.money import format_rate
 from reconciler.plan.render.headline import first_pass
 from reconciler.plan.render.unplaced import has_nodes
 from reconciler.plan.render.wording import (
@@ -269,7 +269,7 @@ def _moved_pods(commands: Sequence[PlannedCommand]) -> str:
     if any(command.savings_per_eviction is None for command in commands):
         return moves
     saved = fsum(command.savings or 0.0 for command in commands)
-    return f"{moves}; saves {format_dollars(saved / moved)}/hour per pod moved"
+    return f"{moves}; saves {format_rate(saved / moved)} per pod moved"
 
 
 def _equal_candidates(commands: Iterable[PlannedCommand]) -> str:

@@ -24,7 +24,7 @@ def constraint_costs(plan: Plan) -> Section | None:
         for part, amount in zip(gap.costs, amounts, strict=True)
     ]
     rows.append(SectionRow(cells=(Text(total), Text("all of these"), Text(""), Text(""))))
-    cost = f"{format_monthly(gap.price_per_hour)} → {format_monthly(gap.minimum)} a month"
+    cost = f"{format_monthly(gap.price_per_hour)} → {format_monthly(gap.minimum)}/month"
     pods = format_count(gap.pods, "pod")
     return Section(
         key="gap",
