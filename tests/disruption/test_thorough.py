@@ -180,6 +180,22 @@ def test_the_most_wasteful_set_is_removed_without_the_thorough_search_too() -> N
     assert dearest(command) < 2 * SIZES["huge"][1]
 
 
+@pytest.mark.parametrize(
+    ("pods", "settings", "is_replaced"),
+    [
+        pytest.param(13, Settings(), True, id="19% by default"),
+        pytest.param(14, Settings(), False, id="13% by default"),
+        pytest.param(14, THOROUGH, True, id="13% thoroughly"),
+    ],
+)
+def test_the_default_search_leaves_nodes_that_waste_little(
+    pods: int, settings: Settings, is_replaced: bool
+) -> None:
+    """Three smaller nodes are cheaper than a node of sixteen cores in each case."""
+    fleet = [a_node("n1", "huge"), *(a_pod(f"p{i}", "n1", cpu="1") for i in range(pods))]
+    assert bool(decided(*fleet, settings=settings).commands) is is_replaced
+
+
 @pytest.mark.parametrize("search", [ConsolidationSearch.DEFAULT, ConsolidationSearch.THOROUGH])
 @pytest.mark.parametrize(
     ("replaced", "minutes", "repeats"),

@@ -32,6 +32,8 @@ _LARGE_SIZES: Final = (64, 32)
 _MINIMUM_PART: Final = 0.4
 _MINIMUM_WASTE: Final = 0.05
 """The minimum share of its price that a node or a set must waste to be evaluated."""
+_MINIMUM_WASTE_BY_DEFAULT: Final = 0.15
+"""The same for the default search: what wastes less often moves pods for nothing (decision 21)."""
 
 EVALUATED_MAX: Final = 24
 """Maximum number of sets that a pass evaluates in one way."""
@@ -78,12 +80,11 @@ def split_into_parts(candidates: Sequence[Candidate]) -> list[Sequence[Candidate
 
 
 def small_sets(
-    candidates: Sequence[Candidate], waste: Mapping[str, float]
+    candidates: Sequence[Candidate], waste: Mapping[str, float], minimum: float = _MINIMUM_WASTE
 ) -> Iterator[tuple[Candidate, ...]]:
-    """Yield small sets worth evaluating, most wasteful first, without duplicates."""
-    return _rank_sets(
-        _overlapping_windows(_candidate_orders(candidates, waste), _SMALL_SIZES), waste
-    )
+    """Yield small sets that waste more than a share, most wasteful first, without duplicates."""
+    sets = _overlapping_windows(_candidate_orders(candidates, waste), _SMALL_SIZES)
+    return _rank_sets(sets, waste, minimum)
 
 
 def sets_by_requirements(
@@ -110,15 +111,17 @@ def _overlapping_windows(
 
 
 def _rank_sets(
-    sets: Iterable[tuple[Candidate, ...]], waste: Mapping[str, float]
+    sets: Iterable[tuple[Candidate, ...]],
+    waste: Mapping[str, float],
+    minimum: float = _MINIMUM_WASTE,
 ) -> Iterator[tuple[Candidate, ...]]:
-    """Yield each set worth evaluating once, most wasteful first."""
+    """Yield each set that wastes more than a share of its price once, most wasteful first."""
     by_names = {frozenset(c.name for c in members): members for members in sets}
     ranked: list[tuple[float, tuple[str, ...], tuple[Candidate, ...]]] = []
     for key, members in by_names.items():
         names = tuple(sorted(key))
         total = sum(waste[name] for name in names)
-        if total > _MINIMUM_WASTE * sum(c.price for c in members):
+        if total > minimum * sum(c.price for c in members):
             ranked.append((-total, names, members))
     ranked.sort(key=lambda row: row[:2])
     return (members for _, _, members in ranked)
@@ -219,7 +222,7 @@ class Search:
 
     def evaluate_most_wasteful_sets(self) -> None:
         """Evaluate only the most wasteful set of several nodes, and a few single nodes."""
-        sets = list(small_sets(self._free, self._waste))
+        sets = list(small_sets(self._free, self._waste, _MINIMUM_WASTE_BY_DEFAULT))
         several = islice((chosen for chosen in sets if len(chosen) > 1), 1)
         single = islice((chosen for chosen in sets if len(chosen) == 1), _SINGLE_NODES)
         self._evaluate_sets([*several, *single])
