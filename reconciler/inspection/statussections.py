@@ -19,6 +19,7 @@ from reconciler.model.text.times import format_time, timestamp
 from reconciler.plan.render.wording import format_age
 from reconciler.render.cells import Column, Section, SectionRow, Text
 from reconciler.render.listing import age, verb_tone
+from reconciler.render.reply import is_numeric
 from reconciler.source.resource import LOCK_FILE
 
 if TYPE_CHECKING:
@@ -61,16 +62,22 @@ def status_sections(status: Status, now: datetime) -> tuple[Section, ...]:
 
 def _table(
     key: str,
-    columns: Sequence[str],
+    titles: Sequence[str],
     rows: Sequence[Sequence[str | Text]],
     title: str = "",
     end: str = "",
 ) -> Section:
     """Return a section of texts; ``end`` is the line below its rows."""
+    heads = titles or [""] * max(map(len, rows), default=0)
+    texts = [[cell.text if isinstance(cell, Text) else cell for cell in row] for row in rows]
+    columns = (
+        Column(head, numeric=bool(head) and is_numeric([row[n] for row in texts]))
+        for n, head in enumerate(heads)
+    )
     return Section(
         key=key,
         title=title,
-        columns=tuple(map(Column, columns or [""] * max(map(len, rows), default=0))),
+        columns=tuple(columns),
         rows=tuple(
             SectionRow(cells=tuple(Text(c) if isinstance(c, str) else c for c in row))
             for row in rows
@@ -120,7 +127,7 @@ def _node_pools(status: Status) -> Section:
         (pool or "(none)", str(sum(counts.values())), *map(str, counts.values()))
         for pool, counts in status.node_pools.items()
     ]
-    return _table("nodepools", ("NodePool", "nodes", *map(str.lower, PHASES)), rows)
+    return _table("nodepools", ("NodePool", "nodes", *map(str.lower, PHASES)), rows, "NodePools")
 
 
 def _unfinished(status: Status) -> Section:
@@ -132,7 +139,7 @@ def _unfinished(status: Status) -> Section:
     ]
     left = len(actions) - len(rows)
     more = f"and {left} more; `reconciler get actions` lists all" if left else ""
-    return _table("actions", ("action", "state", "why"), rows, end=more)
+    return _table("actions", ("action", "state", "why"), rows, "Unfinished actions", more)
 
 
 def _commands(status: Status, now: datetime) -> Section:
@@ -179,7 +186,7 @@ def _blockers(status: Status) -> Section:
     rest = len(status.blockers) - len(rows)
     more = f"and {rest} more (-o json lists all)" if rest else ""
     columns = ("blocker", "nodes", "since", "potential savings")
-    return _table("blockers", columns, rows, end=more)
+    return _table("blockers", columns, rows, "Blockers", more)
 
 
 def _requests(status: Status) -> Section:

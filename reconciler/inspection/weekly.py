@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import format_duration
 from reconciler.model.text.counting import format_count, format_list
-from reconciler.model.text.money import format_spent, format_whole_dollars
+from reconciler.model.text.money import format_forgone_savings, format_spent, format_whole_dollars
 from reconciler.model.text.times import format_time
 from reconciler.notifications.weekly import FleetReport, ReportedBlocker, RuleOutcome
+from reconciler.plan.render.refusals import refusal_in_words
 from reconciler.plan.render.wording import blocker_title
 from reconciler.render.cells import Section
 from reconciler.render.reply import render_sections, table_section, text_section
@@ -18,14 +20,16 @@ _RULES: Final = ("rule", "commands", "nodes", "$/month")
 _POOLS: Final = ("NodePool", "nodes")
 _INTERRUPTED: Final = "Interrupted nodes"
 _PERIODS_SHOWN: Final = 3
-_BLOCKERS: Final = ("blocker", "nodes", "since", "$/month not saved", "reason")
+_BLOCKERS: Final = ("blocker", "nodes", "since", "potential savings", "reason")
 
 
 def sections_of(report: FleetReport) -> tuple[Section, ...]:
     """Return the sections that have content."""
     pools = [(pool or "(none)", str(count)) for pool, count in report.interrupted.items()]
     rules, blockers = map(_rule_row, report.rules), map(_blocker_row, report.blockers)
-    advice = (f"{sentence[:1].upper()}{sentence[1:]}." for sentence in report.advice)
+    listed = tuple(f"{blocker_title(one.kind, one.name)} " for one in report.blockers)
+    sentences = (text for text in report.advice if not text.startswith(listed))  # in their table
+    advice = (f"{sentence[:1].upper()}{sentence[1:]}." for sentence in sentences)
     found = (
         table_section("cost", ("", ""), list(_costs(report)), title="Cost"),
         table_section("rules", _RULES, list(rules), title="Disruption by rule"),
@@ -49,8 +53,10 @@ def _blocker_row(one: ReportedBlocker) -> tuple[str, ...]:
         blocker_title(one.kind, one.name),
         str(one.nodes),
         "" if one.since is None else format_time(one.since),
-        "" if one.forgone_per_month is None else format_whole_dollars(one.forgone_per_month),
-        one.message,
+        ""
+        if one.forgone_per_month is None
+        else format_forgone_savings(one.forgone_per_month / HOURS_A_MONTH, 0),
+        refusal_in_words(one.message),
     )
 
 

@@ -37,6 +37,8 @@ ROWS_MAX: Final = 5000
 
 
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)? UTC")
+_TIMES: Final = re.compile(r"(?<=\d) × ")
+"""Between a number and what it counts, a line is not broken."""
 _NAME_WHOLE: Final = 40
 """The length up to which a name in a table is not broken at its hyphens."""
 _NAMES_SHOWN: Final = 8
@@ -50,7 +52,10 @@ def sentence(text: str) -> Markup:
 def _with_code(text: str) -> Markup:
     """Return words, with what is between backticks as code."""
     return join_markup(
-        *(el("code", part) if is_code else part for part, is_code in code_spans(text))
+        *(
+            el("code", part) if is_code else _TIMES.sub("\xa0×\xa0", part)
+            for part, is_code in code_spans(text)
+        )
     )
 
 

@@ -44,7 +44,7 @@ _HEAD: Final = (
 
 _BOXES_MAX: Final = 40
 
-_BLOCK_START: Final = re.compile(r"(\d*)([-+=.)])")
+_BLOCK_START: Final = re.compile(r"(\d+(?=[.)])|(?=[-+=]))(.)")
 """What begins a list, a heading or a rule at the start of a line, and is not escaped elsewhere."""
 
 _COMMIT: Final = re.compile(r"[0-9a-f]{7,40}")

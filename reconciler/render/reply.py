@@ -8,17 +8,18 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from reconciler.model.text.times import format_time, timestamp
 from reconciler.model.text.visible import Painted, escape_invisible, markdown_text, one_line
 from reconciler.render.cells import Column, Section, SectionRow, Text, Tone, Verbatim, text_of
-from reconciler.render.listing import columns, format_document, json_to_yaml
+from reconciler.render.listing import columns, format_document, heading_words, json_to_yaml
 
 PAGES: Final = ("markdown", "html")
 """The formats of a reply besides those of every command."""
 
 _INDENT: Final = 2
-_NUMBER: Final = re.compile(r"[+−-]?\$?[\d,]{1,12}(\.\d+)?%?")
+_NUMBER: Final = re.compile(r"[+−-]?\$?[\d,]{1,12}(\.\d+)?%?(/month|/hour)?")
 """An amount, a count or a share; more digits are an identifier, such as a hash."""
 
 
@@ -117,7 +118,7 @@ def render_page(title: str, sections: Sequence[Section], output: str) -> str:
 
     The first one is what the page begins with if it has no other title than the page.
     """
-    sections = list(_with_lead(title, sections))
+    sections = [_with_page_titles(section) for section in _with_lead(title, sections)]
     match output:
         case "html":
             from reconciler.render.html import render_lead, render_section
@@ -137,14 +138,31 @@ def render_page(title: str, sections: Sequence[Section], output: str) -> str:
 
 
 def _with_lead(title: str, sections: Iterable[Section]) -> Iterator[Section]:
-    """Yield the sections, the first one without the title that the page has already."""
+    """Yield the sections, the first one without the title or name that the page has already."""
     for number, section in enumerate(sections):
+        if not number and section.is_facts and _repeats(title, section.rows[0]):
+            yield replace(section, rows=section.rows[1:])
+            continue
         if number or section.title != title or not section.is_plain_list:
             yield section
             continue
         note = section.note[:1].upper() + section.note[1:]
         texts = (note, *(text_of(row.cells[0]) for row in section.rows))
         yield text_section(section.key, "", filter(None, texts))
+
+
+def _repeats(title: str, row: SectionRow) -> bool:
+    """Return whether a title ends with the value of this row."""
+    return title.endswith(f" {text_of(row.cells[1])}")
+
+
+def _with_page_titles(section: Section) -> Section:
+    """Return a section with the titles of its columns as a page shows them."""
+    heads = (
+        replace(c, title=heading_words(c.title)) if c.title.isupper() else c
+        for c in section.columns
+    )
+    return replace(section, columns=tuple(heads))
 
 
 def table_section(
@@ -161,13 +179,14 @@ def table_section(
     """
     cells = (SectionRow(cells=tuple(map(Text, row))) for row in rows)
     columns = (
-        Column(head, numeric=_is_numeric([row[place] for row in rows]))
+        Column(head, numeric=is_numeric([row[place] for row in rows]))
         for place, head in enumerate(header)
     )
     return Section(key=key, title=title, columns=tuple(columns), rows=tuple(cells), end=end)
 
 
-def _is_numeric(texts: Sequence[str]) -> bool:
+def is_numeric(texts: Sequence[str]) -> bool:
+    """Return whether texts are amounts, counts and shares, such as those of a column."""
     return any(texts) and all(not text or _NUMBER.fullmatch(text) for text in texts)
 
 

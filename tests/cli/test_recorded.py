@@ -152,7 +152,7 @@ def test_the_schema_of_a_reply_has_the_fields_of_its_type(
         (["describe", "nodeclaim", "web-old1"], "Allocatable"),
         (["describe", "nodepool", "web"], "Spec"),
         (["describe", "command", "drifted-1"], "Operations, newest first"),
-        (["state", "check"], "Sound"),
+        (["state", "check"], "State of fleet web"),
         (["state", "prune", "--keep", "30d", "--dry-run"], "gone 0"),
         (["explain", "unknown-field"], "often because of a typo"),
     ],

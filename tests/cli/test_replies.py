@@ -33,9 +33,30 @@ def test_the_title_of_the_page_is_not_repeated() -> None:
     assert "Kept by a budget.\n\n12 are ready\n" in page(verdict, form="markdown")
 
 
+def test_the_name_in_the_title_is_not_the_first_fact_as_well() -> None:
+    named = render_page("Status of web", [FACTS], "markdown")
+    assert named.splitlines()[2:] == ["- Fleet: shop", "- Revision: -"]
+    assert page(FACTS, form="markdown").splitlines()[2:] == ["Revision: -"]
+
+
+def test_the_columns_of_a_page_have_words() -> None:
+    shouting = table_section("claims", ("NAME", "NODEPOOL", "$/HOUR"), [("a", "web", "1")])
+    assert "| name | NodePool | $/hour |" in page(shouting, form="markdown")
+
+
+@pytest.mark.parametrize("name", ["web-4f9f09d4", "reconciler/3a10fd1c9736", "al2023.0.20260101"])
+def test_a_name_that_ends_as_a_commit_is_code_as_a_whole(name: str) -> None:
+    assert f"<code>{name}</code> and ip-10-0-0-1" in page(
+        text_section("names", "", [f"{name} and ip-10-0-0-1"]), form="markdown"
+    )
+
+
+def test_a_number_is_not_parted_from_what_it_counts() -> None:
+    assert "2\xa0×\xa0launch" in page(text_section("sums", "", ["2 × launch"]))
+
+
 def test_names_with_values_are_no_table_without_a_header() -> None:
-    assert '<td class="name">Fleet</td><td>shop</td>' in page(FACTS)
-    assert page(FACTS, form="markdown").splitlines()[2:] == ["- Fleet: shop", "- Revision: -"]
+    assert '<td class="name">Fleet</td><td>shop</td>' in render_page("Status", [FACTS], "html")
     assert render_sections([FACTS]) == "Fleet:     shop\nRevision:  -\n"
 
 

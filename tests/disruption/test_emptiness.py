@@ -132,7 +132,9 @@ def test_one_invalid_budget_blocks_the_pool_for_every_reason() -> None:
 
     assert brief(decisions) == []
     assert all(state.allowed == 0 for state in decisions.budgets)
-    assert "budget is invalid" in decisions.deferred[0].message
+    message = decisions.deferred[0].message
+    assert message.startswith("the budget of NodePool ")
+    assert " is invalid: " in message
 
 
 def test_emptiness_comes_before_drift_by_default() -> None:

@@ -41,7 +41,7 @@ def test_operations_are_grouped_by_commit_and_command_newest_first() -> None:
     newer, older = commit_views(entries, NOW)
     assert (newer.revision, newer.operations, newer.failures, newer.ended) == ("bbb", 3, 1, None)
     running, failed = newer.commands
-    assert running.operations == "1 × launch, 1 × terminate"
+    assert running.operations == "launch, terminate"
     assert (running.targets, running.outcome, running.took) == (
         ("web-3", "web-1"), "in progress", None,
     )  # fmt: skip
@@ -66,7 +66,7 @@ def test_the_launch_of_a_replacement_belongs_to_its_command() -> None:
     )  # fmt: skip
     (commit,) = commit_views(entries, NOW, [command])
     replaced, launched = commit.commands
-    assert (replaced.name, replaced.operations) == ("c1", "1 × launch, 1 × taint")
+    assert (replaced.name, replaced.operations) == ("c1", "launch, taint")
     assert (replaced.saves, replaced.pods) == (0.5, 3)
     assert (launched.name, launched.targets) == ("", ("web-9",))
 
@@ -90,15 +90,15 @@ def test_what_removes_the_nodes_of_a_command_belongs_to_it() -> None:
     (commit,) = commit_views(entries, NOW, [command])
     found = [(view.name, view.operations) for view in commit.commands]
     assert found == [
-        ("", "1 × drain"),
-        ("c1", "1 × taint, 1 × launch, 1 × tag, 1 × drain, 1 × terminate"),
-        ("", "1 × launch, 1 × tag"),
+        ("", "drain"),
+        ("c1", "taint, launch, tag, drain, terminate"),
+        ("", "launch, tag"),
     ]
 
 
 def test_unused_resources_are_deleted_in_words() -> None:
     (commit,) = commit_views([entry(0, Verb.DISCARD, "reconciler/1", "aaa")], NOW)
-    assert commit.commands[0].operations == "1 × delete"
+    assert commit.commands[0].operations == "delete"
     assert commit.commands[0].counts == (("discard", 1),)
 
 

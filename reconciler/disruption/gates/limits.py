@@ -114,7 +114,7 @@ class Limits:
         if suspension is not None:
             return suspension
         if ledger.allowed_by_pool(node_pool, reason) == 0:
-            whose = f"NodePool {node_pool}'s budget"
+            whose = f"the budget of NodePool {node_pool}"
             state = self._state(node_pool, reason)
             return self._budget_hold(state, self.budgets[node_pool], whose)
         if ledger.allowed_by_fleet(reason) == 0:

@@ -59,7 +59,10 @@ class CommandView:
     @property
     def operations(self) -> str:
         """Its operations in words: how many of each kind."""
-        return ", ".join(f"{count} × {shown_verb(verb)}" for verb, count in self.counts)
+        return ", ".join(
+            f"{count} × {shown_verb(verb)}" if count > 1 else shown_verb(verb)
+            for verb, count in self.counts
+        )
 
     @property
     def shown(self) -> tuple[str, ...]:

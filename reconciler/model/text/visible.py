@@ -40,6 +40,8 @@ _REFERENCE: Final = re.compile(
     r"|(?P<sign>[@#!$%^&~*](?=[\w\"{]))"  # a person, a team, an issue, a merge request, a label, …
     r"|(?P<gh>\bGH-(?=[0-9]))|(?P<gl>\[(?=[a-z_]+:))"
     r"|(?P<scheme>:(?=//))|(?P<www>\bww(?=w\.))"
+    r"|(?P<name>(?<![\w./-])(?!(?:i|ami|subnet|sg)-)"  # a name that ends with the suffix of one
+    r"(?:\w{1,63}[./-]){1,20}[0-9a-f]{7,40}(?![\w]))"
     r"|(?<!\w)(?<!\bi-)(?<!\bami-)(?<!\bsubnet-)(?<!\bsg-)(?P<commit>[0-9a-f]{7,40})(?!\w)",
     re.ASCII | re.IGNORECASE,
 )
@@ -142,7 +144,8 @@ def markdown_text(text: str) -> str:
     It is neither markup nor HTML, links nowhere, and mentions nobody: an entity alone would not
     hinder that, because GitHub and GitLab look for people, issues and commits in what it stands
     for. A zero-width space does. What is copied has none: no forge takes amounts and versions for
-    anything else, and a commit is shown as code, in which forges look for nothing.
+    anything else. A commit is shown as code, in which forges look for nothing, and so is a name
+    with a part that looks like one.
     """
     line = one_line(text).translate(_NO_MARKS)
     broken = _REFERENCE.sub(_break_reference, line)
@@ -156,7 +159,7 @@ def _break_reference(match: re.Match[str]) -> str:
     text = match[0]
     if match["whole"] is not None:
         return text
-    if match["commit"] is None:
+    if match["commit"] is None and match["name"] is None:
         return f"{text}{_BREAK}"
     return f"{_CODE}{text}{_CODE_END}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from io import StringIO
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from reconciler.assembly.inputs.request import StateRequest
     from reconciler.cli.maintenance.adoption import AdoptionRequest
+    from reconciler.render.cells import Section
 
 SUBCOMMANDS: Final = {
     "migrate": "upgrade the state to this release's format (makes a backup)",
@@ -132,11 +134,18 @@ def run(request: MaintenanceRequest | PruningRequest | AdoptionRequest) -> int:
     return _import(request)
 
 
-def _print_reply(output: str, reply: Struct, text: str, file: TextIO | None = None) -> None:
+def _print_reply(
+    output: str,
+    reply: Struct,
+    text: str,
+    file: TextIO | None = None,
+    sections: Sequence[Section] | None = None,
+) -> None:
     """Print the reply: as text, by default to stdout, or as a document to stdout."""
     from reconciler.render.reply import render_reply, sections_of
 
-    page = render_reply(reply, sections_of(reply), output, title="Recorded state", text=text)
+    shown = sections_of(reply) if sections is None else sections
+    page = render_reply(reply, shown, output, title="Recorded state", text=text)
     out = file if output == "text" and file is not None else sys.stdout
     out.write(page)
 
@@ -153,6 +162,7 @@ def _migrate(request: MaintenanceRequest) -> int:
 
 def _check(request: MaintenanceRequest) -> int:
     from reconciler.adapters.database.maintenance import ProblemSeverity, check
+    from reconciler.render.reply import list_section, text_section
 
     with records.open_recorded(request.fleet) as recorded:
         faults = check(recorded.state.database)
@@ -160,9 +170,12 @@ def _check(request: MaintenanceRequest) -> int:
     found = [StateFinding(severity=f.gravity, code=f.code, message=f.message) for f in faults]
     verdict = format_count(errors, "error") if errors else "no errors"
     lines = [f"{fault.severity}: {fault.message} [{fault.code}]\n" for fault in found]
-    lines.append(f"State of fleet {recorded.fleet} in {recorded.where}: {verdict}.\n")
+    verdict = f"State of fleet {recorded.fleet} in {recorded.where}: {verdict}."
+    lines.append(f"{verdict}\n")
     reply = SoundnessReply(sound=not errors, findings=tuple(found))
-    _print_reply(request.output, reply, "".join(lines))
+    sections = [text_section("verdict", "", [verdict])]
+    sections += [list_section("findings", found, title="Findings")] if found else []
+    _print_reply(request.output, reply, "".join(lines), sections=sections)
     return exitcode.FAILED if errors else exitcode.DONE
 
 

@@ -180,7 +180,7 @@ def blockers(plan: Plan) -> Section | None:
     return Section(
         key="blockers",
         title="Blockers",
-        note="(savings forgone per month)",
+        note="(potential savings)",
         columns=(Column("blocker"), Column("nodes", numeric=True), Column("savings", numeric=True)),
         rows=rows_of(clusters, lambda group: _blocker_row(group, plan.at), "blocker"),
         lines_title="reason",
