@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
 from reconciler.model.text.urls import without_secrets
 from reconciler.model.text.visible import Painted, one_line
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from reconciler.assembly.inputs.fixing import FixResult
     from reconciler.desired.fleet import SourceFile
     from reconciler.model.diagnostics import Diagnostic
+
+_SUMMED: Final = ("text", "markdown", "html")
+"""The formats that count what was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ def validate_fleet(request: ValidateRequest) -> ValidationResult:
     if fixes is not None:
         _print_fixes(fixes, sys.stdout if request.output == "text" else sys.stderr)
     is_valid = findings.is_valid(diagnostics)
-    what = count_objects(fleet) if is_valid and request.output == "text" else ""
+    what = count_objects(fleet) if is_valid and request.output in _SUMMED else ""
     text = _render_findings(request, files, diagnostics, fixes, what)
     return ValidationResult(text, is_valid, tuple(diagnostics))
 
@@ -108,7 +111,7 @@ def _render_findings(
 
             return render_sarif(diagnostics, folder_in_repository(request.path))
         case "markdown" | "html":
-            return findings.render_findings_page(diagnostics, request.output)
+            return findings.render_findings_page(diagnostics, request.output, what)
     sources = {file.path: _quotable_content(file) for file in files}
     return findings.render_text(diagnostics, sources, colour=has_colour(sys.stdout), what=what)
 

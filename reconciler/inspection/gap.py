@@ -11,7 +11,7 @@ from reconciler.model.text.money import format_monthly, format_monthly_parts
 from reconciler.observed.allocation import NANODOLLARS
 from reconciler.plan.value.costs import PlannedGap
 from reconciler.render.listing import columns
-from reconciler.render.reply import table_section
+from reconciler.render.reply import table_section, text_section
 
 if TYPE_CHECKING:
     from reconciler.plan.rest.gap import GapExplanation
@@ -35,11 +35,10 @@ def gap_reply(fleet: str, gap: GapExplanation) -> GapReply:
     return GapReply(fleet=fleet, **msgspec.structs.asdict(planned_gap(gap)))
 
 
-def gap_section(fleet: str, gap: GapExplanation) -> Section:
-    """Return the parts as a section of a page."""
-    header, *rows = _rows(gap) if gap.parts else [_HEADER]
-    notes = " ".join((_head(fleet, gap), *_notes(gap)))
-    return table_section("gap", header, rows, end=notes)
+def gap_sections(fleet: str, gap: GapExplanation) -> tuple[Section, ...]:
+    """Return the sum in sentences, and the parts as a table."""
+    lead = text_section("sum", "", (_head(fleet, gap), *_notes(gap)))
+    return (lead, table_section("gap", _HEADER, _rows(gap)[1:])) if gap.parts else (lead,)
 
 
 def render_gap(fleet: str, gap: GapExplanation) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -80,8 +81,9 @@ def columns(
 
 
 def heading_words(header: str) -> str:
-    """Return the header of a column on a page: ``NODEPOOL`` is ``NodePool``, ``AGE`` is ``age``."""
-    return _HEADINGS.get(header) or header.lower().replace("-", " ")
+    """Return the header of a column on a page: ``NodePool`` for ``node_pool`` or ``NODEPOOL``."""
+    plain = re.sub("[-_]", " ", header)
+    return _HEADINGS.get(plain.replace(" ", "").upper()) or plain.lower()
 
 
 def kind_words(kind: str) -> str:

@@ -81,7 +81,7 @@ def list_section(name: str, values: Sequence[object], *, title: str = "") -> Sec
     if isinstance(values[0], msgspec.Struct):
         names = type(values[0]).__struct_fields__
         rows = [[_format_value(getattr(value, n)) for n in names] for value in values]
-        return table_section(name, list(map(_words, names)), rows, title=title)
+        return table_section(name, [heading_words(n) for n in names], rows, title=title)
     return table_section(name, ("",), [(_format_value(value),) for value in values], title=title)
 
 

@@ -61,10 +61,13 @@ def test_a_plan_folds_the_same_figures(capsys: pytest.CaptureFixture[str]) -> No
     found = json.loads(output("plan", "-o", "json"))["gap"]
     assert {**explanation, **found} == explanation
     comment = output("plan", "-o", "markdown")
-    title = "<details><summary>What each constraint costs (&#36;596 → &#36;118 a month"
+    title = "<details><summary>What each constraint costs (&#36;596 → &#36;118/month"
     assert title in comment
     assert "| &#36;299 | soft preferences | Deployment shop/api |" in comment
     assert "none: with packing: cheapest, the steady state costs no less" in comment
+    page = output("explain", "gap", "-o", "markdown").splitlines()
+    assert page[2].startswith("web: &#36;596/month for 18 pods after the first pass; ")
+    assert page[4] == "| $/month | constraint | owner | smallest change |"
     text = output("plan")
     assert "What each constraint costs" not in text
     assert "soft preferences of Deployment shop/api, $299/month" in " ".join(text.split())

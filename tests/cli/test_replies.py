@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from markdown_it import MarkdownIt
 
+from reconciler.render.listing import heading_words
 from reconciler.render.reply import render_page, render_sections, table_section, text_section
 
 FACTS = table_section("facts", ("", ""), [("Fleet:", "shop"), ("Revision:", "")])
@@ -42,6 +43,13 @@ def test_the_name_in_the_title_is_not_the_first_fact_as_well() -> None:
 def test_the_columns_of_a_page_have_words() -> None:
     shouting = table_section("claims", ("NAME", "NODEPOOL", "$/HOUR"), [("a", "web", "1")])
     assert "| name | NodePool | $/hour |" in page(shouting, form="markdown")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("node_pool", "NodePool"), ("NODE-POOL", "NodePool"), ("CPU", "CPU")]
+)
+def test_a_field_is_a_column_with_the_name_of_its_kind(name: str, words: str) -> None:
+    assert heading_words(name) == words
 
 
 @pytest.mark.parametrize("name", ["web-4f9f09d4", "reconciler/3a10fd1c9736", "al2023.0.20260101"])

@@ -30,6 +30,8 @@ def test_a_valid_fleet_exits_0(fleet: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(["validate", str(fleet)]) == 0
     what = "2 NodePools, 1 EC2NodeClass, 1 NodeOverlay, 1 workload, 3 pods"
     assert capsys.readouterr().out == f"valid: {what}\n"
+    assert main(["validate", str(fleet), "-o", "markdown"]) == 0
+    assert capsys.readouterr().out == f"### Findings\n\nvalid: {what}\n"
 
 
 def test_pods_are_counted_where_nothing_scales_them(

@@ -112,7 +112,7 @@ def test_costs_are_shown_by_namespace_workload_and_label(rolling: Site) -> None:
     assert "(no label team) 3 $" in words(rolling.page("/costs?by=label=team"))
     assert "Namespace Pods" in words(rolling.page("/costs?by=%3Cb%3E"))
     assert "<b>" not in rolling.page("/costs?by=label=%3Cb%3E")
-    months = re.search(r"\$([0-9]+) a month, of which \$([0-9]+)", by_workload)
+    months = re.search(r"\$([0-9]+)/month, of which \$([0-9]+)", by_workload)
     assert months is not None
     assert 0 < int(months[2]) < int(months[1])
 
@@ -135,7 +135,7 @@ def test_the_cost_is_drawn_once_it_has_a_past() -> None:
     assert "Cost over time" not in site.page("/")
     site.dashboard._samples.insert(0, CostSample(datetime(2025, 1, 1, tzinfo=UTC), 1.5))
     text = words(site.page("/"))
-    assert re.search(r"Cost over time .* \$[0-9,]+ to \$[0-9,]+ a month", text)
+    assert re.search(r"Cost over time .* \$[0-9,]+ to \$[0-9,]+/month", text)
 
 
 def test_the_overview_says_when_consolidation_acts_and_what_that_saves() -> None:
@@ -151,7 +151,7 @@ def test_the_overview_says_when_consolidation_acts_and_what_that_saves() -> None
     assert saving, view.upcoming
     assert timedelta(0) < saving[0].wait <= timedelta(minutes=5)
     text = words(site.page("/"))
-    assert re.search(r"Next: .* in \d min, about −\$\d+ a month", text), text[:600]
+    assert re.search(r"Next: .* in \d min, about −\$\d+/month", text), text[:600]
 
 
 def test_the_history_shows_how_many_pods_a_command_moves(rolling: Site) -> None:

@@ -68,7 +68,7 @@ class FleetRequest(StateRequest):
     """
 
     repo: str | None = option(
-        "--repo", "URL", "read a remote repository, no checkout", group=_FLEET
+        "--repo", "URL", "read a remote repository without a checkout", group=_FLEET
     )
     ref: str | None = option(
         "--ref", "REF", "commit, branch or tag (default: the working tree)", group=_FLEET

@@ -117,8 +117,8 @@ def render_json(diagnostics: Sequence[Diagnostic], fixes: FixResult | None = Non
     return format_document(to_builtins(reply), "json")
 
 
-def render_findings_page(diagnostics: Sequence[Diagnostic], output: str) -> str:
-    """Return the findings as a table of a page."""
+def render_findings_page(diagnostics: Sequence[Diagnostic], output: str, what: str) -> str:
+    """Return the findings as a table of a page, and ``what`` was read if it is valid."""
     from reconciler.render.reply import render_page, table_section, text_section
 
     header = ("severity", "place", "field", "finding", "hint", "code")
@@ -133,7 +133,7 @@ def render_findings_page(diagnostics: Sequence[Diagnostic], output: str) -> str:
         )
         for finding in diagnostics
     ]
-    sections = [text_section("verdict", "", [_summary_line(diagnostics, "", colour=False)])]
+    sections = [text_section("verdict", "", [_summary_line(diagnostics, what, colour=False)])]
     sections += [table_section("findings", header, rows)] if rows else []
     return render_page("Findings", sections, output)
 

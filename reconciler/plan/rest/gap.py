@@ -276,7 +276,7 @@ class _Chain:
             sum(not keys.isdisjoint(claim.pods) for claim in side)
             for side in (claims, self._claims)
         )
-        nodes = f" ({before} → {after} nodes)" if before != after else ""
+        nodes = f" ({before} → {format_count(after, 'node')})" if before != after else ""
         change = f"request {miss.less} less: {miss.fits} pods then fit on {miss.kind}{nodes}"
         self.take("request just misses a size", miss.owner, cost, change)
 

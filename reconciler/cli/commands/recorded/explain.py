@@ -214,7 +214,7 @@ def _explain_code(request: ExplainRequest) -> int:
 
 
 def _explain_gap(request: ExplainRequest) -> int:
-    from reconciler.inspection.gap import gap_reply, gap_section, render_gap
+    from reconciler.inspection.gap import gap_reply, gap_sections, render_gap
     from reconciler.plan.make.planner import make_plan
     from reconciler.plan.planning import gather_facts
     from reconciler.plan.rest.gap import explain_gap
@@ -226,7 +226,7 @@ def _explain_gap(request: ExplainRequest) -> int:
     found = explain_gap(facts, make_plan(facts), inputs)
     fleet = facts.settings.fleet
     text, title = render_gap(fleet, found), f"Cost of constraints of {fleet}"
-    page = [gap_section(fleet, found)]
+    page = gap_sections(fleet, found)
     sys.stdout.write(
         render_reply(gap_reply(fleet, found), page, request.output, title=title, text=text)
     )
