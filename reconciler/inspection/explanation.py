@@ -10,7 +10,7 @@ import msgspec
 
 from reconciler.model.grouping import group_by
 from reconciler.model.text.counting import format_count, format_list
-from reconciler.model.text.money import format_dollars, format_rate
+from reconciler.model.text.money import format_dollars, format_hourly, format_rate
 from reconciler.plan.render.wording import format_price_source
 from reconciler.render.cells import Column, Line, Section, SectionRow, Text
 from reconciler.render.listing import age, clock_time
@@ -42,6 +42,7 @@ _WELL_KNOWN: Final = (
 
 _NOTABLE_AGE: Final = timedelta(seconds=5)
 _FILTERS: Final = "Instance types left after each filter"
+_OFFERS: Final = ("type", "capacity", "zone", "$/hour", "price source")
 _NO_LAUNCH: Final = frozenset(
     {
         "MinValuesUnmet",
@@ -100,10 +101,13 @@ def _place_sections(answer: Explanation, at: datetime) -> Iterator[Section]:
         yield text_section("filters", _FILTERS, (), _format_filters(answer.filters))
     if len(answer.offerings) > 1:
         offers = [_offering_row(o, at) for o in answer.offerings]
-        yield _table_section("offerings", "Cheapest instance types", offers)
+        heads = _OFFERS[: max(map(len, offers))]
+        rows = [(*offer, *[""] * (len(heads) - len(offer))) for offer in offers]
+        yield table_section("offerings", heads, rows, title="Cheapest instance types")
     if answer.constraints:
         effects = [(_format_effect(c), c.constraint) for c in answer.constraints]
-        yield _table_section("constraints", "Effect of removing one constraint", effects)
+        title = "Effect of removing one constraint"
+        yield table_section("constraints", ("effect", "constraint"), effects, title=title)
 
 
 def _place_rows(answer: Explanation) -> Iterator[SectionRow]:
@@ -153,7 +157,7 @@ def _offering_row(offering: LaunchOffering, now: datetime) -> tuple[str, ...]:
     source = offering.price_source
     origin = () if source is None else (format_price_source(source, now),)
     what = (offering.instance_type, offering.capacity_type, offering.zone)
-    return (*what, _format_price(offering), *origin)
+    return (*what, format_hourly(offering.price), *origin)
 
 
 def _format_price(offering: LaunchOffering) -> str:

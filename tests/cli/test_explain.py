@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,8 @@ def test_a_claim_lists_the_cost_of_each_constraint(explain: Explain) -> None:
     prices = [o["price"] for o in found["offerings"]]
     assert prices == sorted(prices)
     text = explain("nodeclaim", name, *world)
+    assert re.search(r"\n  TYPE +CAPACITY +ZONE +\$/HOUR", text)
+    assert re.search(r"\n  EFFECT +CONSTRAINT\n", text)
     assert f"the NodePool's requirement on {CAPACITY_TYPE}" in text
     assert "Instance types left after each filter: catalog 6 ·" in text
 

@@ -217,7 +217,7 @@ def our_error(call: str, error: Exception) -> ReconcilerError:
         )
     if _has_no_credentials(error):
         remedy = "set AWS_PROFILE or the AWS_… keys, or run with an IAM role"
-        return CloudError(message, where=where, remedy=remedy)
+        return CloudError("no complete AWS credentials were found", where=call, remedy=remedy)
     if kind is Failure.UNAUTHORIZED:
         return CloudError(message, where=where, remedy=denial_remedy(call, message))
     return CloudError(message, where=where)
