@@ -58,7 +58,7 @@ def test_the_page_has_the_shares_the_money_and_each_wrong_prediction_with_its_ca
     text = render_html(report_of(scores, START))
     assert "Since 2026-03-02 09:00 UTC" in text
     assert "5 launches: 60.0% exact or tied" in text
-    assert text.count("launched 1 × m5.xlarge ($0.1920/hour)") == 2
+    assert text.count("launched 1\xa0×\xa0m5.xlarge ($0.1920/hour)") == 2
     assert "instance type m5.large predicted, m5.xlarge launched" in text
     assert "<code>reconciler watch replay misses/a b.json.gz</code>" in text
     assert "&lt;b&gt;&amp;" in text
