@@ -10,7 +10,12 @@ from reconciler.model.duration import format_duration
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_forgone_savings, format_spent, format_whole_dollars
 from reconciler.model.text.times import format_time
-from reconciler.notifications.weekly import FleetReport, ReportedBlocker, RuleOutcome
+from reconciler.notifications.weekly import (
+    FleetReport,
+    ReportedBlocker,
+    RuleOutcome,
+    blocker_advice,
+)
 from reconciler.plan.render.refusals import refusal_in_words
 from reconciler.plan.render.wording import blocker_title
 from reconciler.render.cells import Section
@@ -27,8 +32,8 @@ def sections_of(report: FleetReport) -> tuple[Section, ...]:
     """Return the sections that have content."""
     pools = [(pool or "(none)", str(count)) for pool, count in report.interrupted.items()]
     rules, blockers = map(_rule_row, report.rules), map(_blocker_row, report.blockers)
-    listed = tuple(f"{blocker_title(one.kind, one.name)} " for one in report.blockers)
-    sentences = (text for text in report.advice if not text.startswith(listed))  # in their table
+    listed = frozenset(blocker_advice(report))
+    sentences = (text for text in report.advice if text not in listed)
     advice = (f"{sentence[:1].upper()}{sentence[1:]}." for sentence in sentences)
     found = (
         table_section("cost", ("", ""), list(_costs(report)), title="Cost"),

@@ -251,13 +251,18 @@ def _advice(report: FleetReport) -> Iterator[str]:
     if report.unschedulable:
         pods = format_count(report.unschedulable, "pod")
         yield f"{pods} cannot be scheduled: `reconciler explain pod NAME` shows why"
+    yield from blocker_advice(report)
+    yield "`reconciler advise` finds changes to the files that save money"
+
+
+def blocker_advice(report: FleetReport) -> Iterator[str]:
+    """Yield the part of the advice that a table of the blockers states as well."""
     costly = [b for b in report.blockers if (b.forgone_per_month or 0.0) >= _LEAST_FORGONE]
     for one in costly[:_ADVICE_MAX]:
         saving = format_whole_dollars(one.forgone_per_month or 0.0)
         nodes = format_count(one.nodes, "node")
         title = blocker_title(one.kind, one.name)
         yield f"{title} prevents the consolidation of {nodes}, which would save {saving}/month"
-    yield "`reconciler advise` finds changes to the files that save money"
 
 
 def _monthly(per_hour: float) -> float:

@@ -140,7 +140,7 @@ def render_page(title: str, sections: Sequence[Section], output: str) -> str:
 def _with_lead(title: str, sections: Iterable[Section]) -> Iterator[Section]:
     """Yield the sections, the first one without the title or name that the page has already."""
     for number, section in enumerate(sections):
-        if not number and section.is_facts and _repeats(title, section.rows[0]):
+        if not number and section.is_facts and section.rows and _repeats(title, section.rows[0]):
             yield replace(section, rows=section.rows[1:])
             continue
         if number or section.title != title or not section.is_plain_list:
