@@ -76,7 +76,8 @@ def test_every_text_has_sufficient_contrast(opened: Open, name: str, scheme: str
 def rows(page: Any, section: str) -> list[str]:
     """Return the first cells of the rows of a section that can be seen."""
     bodies = page.locator(
-        f"#{section} > table > tbody:visible, #{section} > details > table > tbody:visible"
+        f"#{section} > .wide > table > tbody:visible, "
+        f"#{section} > details > .wide > table > tbody:visible"
     )
     return [body.locator("tr").first.inner_text() for body in bodies.all()]
 
