@@ -13,7 +13,7 @@ from tests.engine.world import a_deployment, a_node_class, a_pool
 from tests.yamltext import dump_all
 
 TYPES = {
-    "rich": ("8", "33Gi", {"on-demand": 0.344}),
+    "rich": ("8", "33Gi", {"on-demand": 0.4}),
     "lean": ("8", "16Gi", {"on-demand": 0.306}),
     "small": ("1", "3Gi", {"on-demand": 0.051}),
     "tiny": ("1", "5Gi", {"spot": 0.008}),
