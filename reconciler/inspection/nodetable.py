@@ -17,7 +17,7 @@ from reconciler.model.text.counting import format_count
 from reconciler.model.text.money import format_cost
 from reconciler.ports.cluster import NodeUsage
 from reconciler.render.cells import Section
-from reconciler.render.listing import age, heading_words
+from reconciler.render.listing import age
 from reconciler.render.reply import table_section, text_section
 
 _PHASES: Final = ("Ready", "Registered", "Launched", "Pending", "Terminating")
@@ -108,11 +108,10 @@ def sort_rows(rows: Iterable[NodeRow], order: str) -> list[NodeRow]:
 
 def node_sections(recorded: RecordedFleet, rows: Sequence[NodeRow]) -> tuple[Section, Section]:
     """Return the sums of these nodes and their table, for a page."""
-    header = list(map(heading_words, HEADER))
     cells = [row_cells(row, recorded.now, bar=0) for row in rows]
     return (
         text_section("sums", "", [headline(recorded.fleet, rows)]),
-        table_section("nodes", header, cells),
+        table_section("nodes", HEADER, cells),
     )
 
 

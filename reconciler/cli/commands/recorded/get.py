@@ -18,7 +18,6 @@ from reconciler.render.listing import (
     KubernetesList,
     Listing,
     format_table,
-    heading_words,
     kind_words,
 )
 
@@ -98,7 +97,7 @@ def _view(request: GetRequest) -> watching.View:
         return watching.View("", resources, note)
     verb = "KIND" if kind == "actions" else ""
     is_wide, colour = request.output == "wide", has_colour(sys.stdout)
-    header = [heading_words(head) for head in (*listing.header, *listing.wide_header)]
+    header = (*listing.header, *listing.wide_header)
     rows = [(*item.cells, *item.wide) for item in listing.items]
     page = render_reply(
         KubernetesList(resources),

@@ -16,7 +16,7 @@ from reconciler.engine.shown.past import LaunchPrices, commit_views
 from reconciler.model.text.quoting import quote_value
 from reconciler.notifications.stream import has_colour
 from reconciler.options import add_options, option, part
-from reconciler.render.listing import KubernetesList, columns, heading_words, verb_tone
+from reconciler.render.listing import KubernetesList, columns, verb_tone
 
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.records import RecordedFleet
@@ -139,9 +139,7 @@ def _operations(recorded: RecordedFleet, request: HistoryRequest) -> _Past:
         rows = [(*row, *one) for row, one in zip(rows, cells, strict=True)]
     tones = ["", *(verb_tone(e.shown_verb) for e in entries)] if has_colour(sys.stdout) else ()
     text = columns([header, *rows], tones=tones)
-    return _Past(
-        resources, table_section("operations", list(map(heading_words, header)), rows), text
-    )
+    return _Past(resources, table_section("operations", header, rows), text)
 
 
 def _commands(recorded: RecordedFleet, request: HistoryRequest) -> _Past:
@@ -150,7 +148,7 @@ def _commands(recorded: RecordedFleet, request: HistoryRequest) -> _Past:
 
     found = _newest_commands(recorded, request)
     rows = [command_row(commit, command) for commit, command in found]
-    section = table_section("commands", list(map(heading_words, _COMMANDS_HEADER)), rows)
+    section = table_section("commands", _COMMANDS_HEADER, rows)
     resources = [command_resource(commit, command) for commit, command in found]
     return _Past(resources, section, columns([_COMMANDS_HEADER, *rows]))
 
